@@ -1,0 +1,139 @@
+"""Build the notebooks from the chapters, or check that they are what a build would give.
+
+python course/build.py                              learner edition into notebooks/
+python course/build.py --chapter 03_jit             one chapter only
+python course/build.py --check                      no execution; fails if anything is out of date
+python course/build.py --edition instructor OUT     solutions and notes, unexecuted, into OUT
+"""
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import chapter
+import nbformat
+import notebook
+import rules
+import typer
+
+from tpulab.learn.bank import MODULES, Bank, bank
+
+NOTEBOOKS = notebook.ROOT / "notebooks"
+
+
+class Edition(enum.StrEnum):
+    """Which notebooks to build."""
+
+    learner = "learner"
+    instructor = "instructor"
+
+
+def chapters(only: str = "", folder: Path = chapter.CHAPTERS) -> list[tuple[chapter.Source, Bank]]:
+    """Read the chapters, hold them to the rules, and pair each with its bank.
+
+    Args:
+        only: a chapter's slug; "" for all.
+        folder: where the sources are.
+
+    Raises:
+        chapter.Malformed: a chapter breaks a rule, or bank and folder disagree on which chapters there are.
+    """
+    known = {one.chapter.slug: one for one in map(bank, MODULES)}
+    paths = sorted(folder.glob("[0-9][0-9]_*.py"))
+    slugs = [path.stem for path in paths]
+    if only and only not in slugs:
+        raise chapter.Malformed(f"{only}: no such chapter; there are {', '.join(slugs)}")
+    for path in paths:
+        if path.stem not in known:
+            raise chapter.Malformed(f"{path.name}:1: no bank module has a Chapter with the slug {path.stem!r}")
+    if folder == chapter.CHAPTERS and not only and (lost := set(known) - set(slugs)):
+        raise chapter.Malformed(f"{sorted(lost)[0]}.py:1: the bank has this chapter, course/chapters has not")
+    pairs = [(chapter.read(path), known[path.stem]) for path in paths if not only or path.stem == only]
+    for source, one in pairs:
+        rules.apply(source, one)
+    return pairs
+
+
+def build(only: str = "", out: Path = NOTEBOOKS) -> list[Path]:
+    """Build and execute the learner edition; volatile outputs of unchanged cells are kept."""
+    written = []
+    for source, one in chapters(only):
+        path = out / f"{source.slug}.ipynb"
+        previous = nbformat.read(path, as_version=4) if path.exists() else None
+        book = notebook.execute(notebook.assemble(source, one), source.slug)
+        notebook.keep_volatile(book, previous)
+        notebook.write(book, path)
+        written.append(path)
+    return written
+
+
+def build_instructor(out: Path, only: str = "") -> list[Path]:
+    """Write the instructor edition, unexecuted: its test run is the proof."""
+    written = []
+    for source, one in chapters(only):
+        path = out / f"{source.slug}.ipynb"
+        notebook.write(notebook.assemble(source, one, instructor=True), path)
+        written.append(path)
+    return written
+
+
+def problems(only: str = "", folder: Path = NOTEBOOKS) -> list[str]:
+    """Say what differs between the committed notebooks and what a build would give, a line each."""
+    found = []
+    pairs = chapters(only)
+    for source, one in pairs:
+        path = folder / f"{source.slug}.ipynb"
+        if not path.exists():
+            found.append(f"{path.name}: missing; run python course/build.py --chapter {source.slug}")
+            continue
+        book = nbformat.read(path, as_version=4)
+        found += [
+            f"{path.name}: {text}; rebuild with --chapter {source.slug}"
+            for text in _stale(book, notebook.assemble(source, one))
+        ]
+    if not only:
+        slugs = {source.slug for source, _ in pairs}
+        found += [
+            f"{path.name}: no chapter makes it; delete it" for path in folder.glob("*.ipynb") if path.stem not in slugs
+        ]
+    return found
+
+
+def _stale(book: nbformat.NotebookNode, fresh: nbformat.NotebookNode) -> list[str]:
+    if notebook.sources(book) != notebook.sources(fresh):
+        return ["differs from its chapter's source"]
+    code = [cell for cell in book.cells if cell.cell_type == "code"]
+    if [cell.execution_count for cell in code] != list(range(1, len(code) + 1)):
+        return ["its outputs were cleared or its cells ran out of order"]
+    if book.metadata.get("tpulab", {}).get("digest") != notebook.digest(book):
+        return ["was edited by hand"]
+    return []
+
+
+def main(
+    out: Annotated[Path | None, typer.Argument(help="Where other editions go.", show_default=False)] = None,
+    edition: Annotated[Edition, typer.Option(help="Which notebooks to build.")] = Edition.learner,
+    only: Annotated[str, typer.Option("--chapter", help="One chapter, e.g. 03_jit.")] = "",
+    check: Annotated[bool, typer.Option("--check", help="Only say what is out of date.")] = False,
+) -> None:
+    """Build the course's notebooks from course/chapters."""
+    try:
+        if check:
+            lines = problems(only)
+            print("\n".join(lines) or "every notebook is what its chapter makes")
+            raise typer.Exit(1 if lines else 0)
+        if edition is Edition.instructor:
+            if out is None:
+                raise typer.BadParameter("say where the instructor edition goes: --edition instructor OUT")
+            written = build_instructor(out, only)
+        else:
+            written = build(only, out or NOTEBOOKS)
+    except chapter.Malformed as problem:
+        typer.echo(problem, err=True)
+        raise typer.Exit(1) from None
+    for path in written:
+        print(f"{path}  {path.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    typer.run(main)

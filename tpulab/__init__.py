@@ -1,0 +1,51 @@
+"""Your laptop is a TPU lab: the helper package of the course "JAX & TPU Lab".
+
+Importing it is instant: names below are loaded when first used, and neither jax nor matplotlib is
+imported before that.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from . import learn as learn
+    from .errors import expect_error as expect_error
+    from .figures import show as show
+    from .learn import check as check
+    from .learn import hint as hint
+    from .learn import predict as predict
+    from .learn import progress as progress
+    from .learn import reveal as reveal
+    from .learn import solution as solution
+    from .session import setup as setup
+    from .timing import measure as measure
+
+_HOME_OF = {
+    "setup": "session",
+    "measure": "timing",
+    "show": "figures",
+    "expect_error": "errors",
+    "check": "learn",
+    "predict": "learn",
+    "reveal": "learn",
+    "hint": "learn",
+    "solution": "learn",
+    "progress": "learn",
+}
+_ROOMS = ("learn",)
+
+__all__ = [*_HOME_OF, *_ROOMS]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f".{name}", __name__)
+    if name in _HOME_OF:
+        return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+    raise AttributeError(f"tpulab has no name {name!r}; it offers {', '.join(sorted(__all__))}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,128 @@
+"""Where progress is kept: one small JSON file that survives restarts and two kernels at once."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+_DRIVE = Path("/content/drive/MyDrive")  # Google Drive in Colab, once mounted
+
+Record = dict[str, Any]
+
+
+def home() -> Path:
+    """Name the folder where progress is kept.
+
+    `$TPULAB_HOME` if set; in Colab with Drive mounted, `tpulab` there; else the platform's own folder
+    for user data.
+    """
+    if chosen := os.environ.get("TPULAB_HOME"):
+        return Path(chosen).expanduser()
+    if _DRIVE.is_dir():
+        return _DRIVE / "tpulab"
+    from platformdirs import user_data_path
+
+    return user_data_path("tpulab", appauthor=False)
+
+
+def path() -> Path:
+    """Name the progress file."""
+    return home() / "progress.json"
+
+
+def empty() -> Record:
+    """Give the record of somebody who has done nothing yet."""
+    return {"format": FORMAT, "exercises": {}, "predictions": {}}
+
+
+def read() -> tuple[Record, str]:
+    """Read progress.
+
+    Returns:
+        The record, and one sentence to show if a damaged file was kept aside, else "".
+
+    Raises:
+        OSError: the file is there and cannot be opened.
+    """
+    try:
+        record = json.loads(path().read_text(encoding="utf-8"))
+        return _checked(record), ""
+    except FileNotFoundError:
+        return empty(), ""
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return empty(), _keep_aside()
+
+
+@contextmanager
+def update() -> Iterator[tuple[Record, str]]:
+    """Read progress, let the body change it, write it back: no other kernel comes between.
+
+    Raises:
+        OSError: the folder or file cannot be written; progress is as it was.
+    """
+    from filelock import FileLock, Timeout
+
+    home().mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(str(path()) + ".lock", timeout=10):
+            record, note = read()
+            yield record, note
+            _write(record)
+    except Timeout:
+        raise OSError(f"another program has held {path()} for 10 seconds") from None
+
+
+def merge(mine: Record, other: Record) -> None:
+    """Take into `mine` whatever `other` has got further with; nothing in `mine` is lost."""
+    for key, theirs in other["exercises"].items():
+        ours = mine["exercises"].setdefault(key, {})
+        for name, value in theirs.items():
+            if name == "status":
+                ours[name] = max(ours.get(name, ""), value, key=_RANK.index)
+            else:
+                ours[name] = max(ours.get(name, 0), value)
+    for key, theirs in other["predictions"].items():
+        mine["predictions"].setdefault(key, theirs)
+
+
+_RANK = ("", "not yet", "correct")
+
+
+def _write(record: Record) -> None:
+    file = path()
+    draft = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+    try:
+        with draft.open("w", encoding="utf-8") as stream:
+            json.dump(record, stream, indent=1, sort_keys=True)
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _checked(record: Any) -> Record:
+    """Give the record back if it has the shape that the rest relies on."""
+    if record["format"] != FORMAT:
+        raise ValueError(f"progress format {record['format']}, this version reads {FORMAT}")
+    for done in record["exercises"].values():
+        if done.get("status", "") not in _RANK:
+            raise ValueError(f"unknown status {done['status']!r}")
+        if not all(isinstance(value, (int, bool)) for name, value in done.items() if name != "status"):
+            raise ValueError("a count is not a number")
+    for guess in record["predictions"].values():
+        if not isinstance(guess, dict):
+            raise ValueError("a prediction is not a record")
+    return record
+
+
+def _keep_aside() -> str:
+    """Move a damaged file out of the way under a name of its own."""
+    file, number = path(), 1
+    while (aside := file.with_name(f"progress.damaged-{number}.json")).exists():
+        number += 1
+    file.replace(aside)
+    return f"The progress file was damaged; it is kept as `{aside.name}` and a new one was started."

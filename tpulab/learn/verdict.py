@@ -1,0 +1,262 @@
+"""How a check says what it found: the three ways to stop, and the comparisons that lead there.
+
+A check is a plain function that returns when the answer is right and otherwise leaves by one of the
+exceptions here. `attempt` runs the learner's function, `expect_close` and `expect` compare.
+"""
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+class NotYet(Exception):
+    """The answer is wrong; the message is the feedback."""
+
+
+class NotAttempted(Exception):
+    """The stub is still as it was handed out."""
+
+
+class CannotCheck(Exception):
+    """This machine lacks what the check needs; the message says what."""
+
+
+def describe(value: Any) -> str:
+    """Say in a few characters what a value is.
+
+    Arrays with at most 6 numbers are written out; larger ones as dtype and shape. Containers show
+    their contents.
+
+    Example:
+        >>> import numpy as np
+        >>> describe({"w": np.zeros((3, 4), np.float32), "n": 2})
+        "{'w': f32[3,4], 'n': 2}"
+        >>> describe(np.array([1.5, 2.0], np.float32))
+        'f32[2] (1.5, 2)'
+    """
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {describe(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        inner = ", ".join(describe(item) for item in value)
+        if isinstance(value, list):
+            return f"[{inner}]"
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return _describe_array(value)
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
+    text = repr(value) if not isinstance(value, float) else f"{value:.6g}"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _describe_array(value: Any) -> str:
+    import jax
+    import numpy as np
+
+    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return f"key[{','.join(map(str, value.shape))}]"
+    name = str(value.dtype)
+    for long, short in (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c")):
+        if name.startswith(long):
+            name = short + name.removeprefix(long)
+            break
+    text = f"{name}[{','.join(map(str, value.shape))}]"
+    if isinstance(value, jax.core.Tracer) or not 0 < value.size <= 6:
+        return text
+    numbers = ", ".join(
+        f"{item:.6g}" if name[0] in "fb" and name != "bool" else str(item)
+        for item in np.asarray(value).ravel().tolist()
+    )
+    return f"{text} ({numbers})"
+
+
+def attempt(answer: Callable[..., Any], *args: Any, name: str = "", **kwargs: Any) -> Any:
+    """Call the learner's function on copies of the arguments and return what it gives.
+
+    Containers and NumPy arrays are copied, so that an answer that changes its arguments cannot change
+    what the check compares with.
+
+    Args:
+        answer: the learner's function.
+        *args: positional arguments.
+        name: how feedback names the function; its own name by default.
+        **kwargs: keyword arguments.
+
+    Raises:
+        NotAttempted: the stub's bare `NotImplementedError`.
+        NotYet: any other exception; says what went in and the exception's first line.
+    """
+    try:
+        return answer(*(_copied(item) for item in args), **{key: _copied(item) for key, item in kwargs.items()})
+    except NotImplementedError as error:
+        if not error.args:
+            raise NotAttempted from None
+        raise _raised(error, call_text(answer, args, kwargs, name)) from error
+    except (NotYet, NotAttempted, CannotCheck):
+        raise
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        raise _raised(error, call_text(answer, args, kwargs, name)) from error
+
+
+def call_text(answer: Any, args: Iterable[Any] = (), kwargs: dict[str, Any] | None = None, name: str = "") -> str:
+    """Write a call as feedback shows it, e.g. `f(f32[3], 2)` between backticks."""
+    shown = [describe(item) for item in args] + [f"{key}={describe(item)}" for key, item in (kwargs or {}).items()]
+    return f"`{name or describe(answer)}({', '.join(shown)})`"
+
+
+def _copied(value: Any) -> Any:
+    import numpy as np
+
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(_copied(item) for item in value)
+    return copy.deepcopy(value) if isinstance(value, np.ndarray) else value
+
+
+# What a learner most often did to get this error, by the name of its class.
+_CAUSES = {
+    "TracerBoolConversionError": "A Python `if` or `while` met a traced value, which has no truth value yet.",
+    "TracerArrayConversionError": "NumPy was given a traced value; use `jnp` so that JAX can record it.",
+    "TracerIntegerConversionError": "A traced value was used where Python needs a plain integer.",
+    "ConcretizationTypeError": "A traced value was used where Python needs a plain number.",
+    "UnexpectedTracerError": "A traced value was kept outside the function that was being traced.",
+    "RecursionError": "The function calls itself without an end.",
+}
+
+
+def _raised(error: BaseException, call: str) -> NotYet:
+    name = type(error).__name__
+    first = (str(error).strip().splitlines() or [""])[0][:200]
+    cause = _CAUSES.get(name, "Run your function on a small example of your own to see where.")
+    if isinstance(error, TypeError) and "positional argument" in first:
+        cause = "Compare your function's arguments with the stub's."
+    return NotYet(f"{call} raised `{name}`{': ' + first if first else ''}. {cause}")
+
+
+def expect(condition: Any, feedback: str) -> None:
+    """Leave with `NotYet(feedback)` unless `condition` holds."""
+    if not condition:
+        raise NotYet(feedback)
+
+
+def expect_close(
+    got: Any,
+    expected: Any,
+    *,
+    call: str,
+    cause: str = "",
+    mistakes: Iterable[tuple[Any, str]] = (),
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+    dtype: bool = False,
+) -> None:
+    """Compare what came out with what was expected, leaf by leaf.
+
+    Args:
+        got: the answer's output, any pytree.
+        expected: what it should be: same containers, shapes and values. Reference values come from a
+            way other than the solution's wherever there is one.
+        call: what went in, as `call_text` writes it.
+        cause: the sentence for a mismatch that no known mistake explains.
+        mistakes: pairs (what a known mistake would give, the sentence that names the mistake).
+        rtol: relative tolerance of floats.
+        atol: absolute tolerance of floats.
+        dtype: also demand equal dtypes.
+
+    Raises:
+        NotYet: with what went in, what came out, what was expected and the likely cause.
+    """
+    difference = _difference(got, expected, rtol, atol, dtype)
+    if not difference:
+        return
+    for value, sentence in mistakes:
+        if not _difference(got, value, rtol, atol, dtype=False):
+            cause = sentence
+            break
+    raise NotYet(f"{call} gave {difference}. {cause}".rstrip())
+
+
+def is_close(got: Any, expected: Any, rtol: float = 1e-4, atol: float = 1e-5) -> bool:
+    """Say whether `expect_close` would let the two pass as equal."""
+    return not _difference(got, expected, rtol, atol, dtype=False)
+
+
+def _difference(got: Any, expected: Any, rtol: float, atol: float, dtype: bool) -> str:
+    """Describe the first difference as "X; expected Y", or "" when there is none."""
+    import jax
+    import numpy as np
+
+    got_leaves, got_tree = jax.tree.flatten(got)
+    expected_leaves, expected_tree = jax.tree.flatten(expected)
+    whole = f"{describe(got)}; expected {describe(expected)}"
+    if got_tree != expected_tree:
+        return whole
+    for mine, theirs in zip(got_leaves, expected_leaves, strict=True):
+        if isinstance(mine, jax.core.Tracer):
+            return "a traced value that escaped from its function; expected an array"
+        try:
+            mine_array, theirs_array = np.asarray(mine), np.asarray(theirs)
+        except Exception:
+            return whole
+        if mine_array.shape != theirs_array.shape:
+            return whole
+        if dtype and mine_array.dtype != theirs_array.dtype:
+            return whole
+        difference = _value_difference(mine_array, theirs_array, rtol, atol)
+        if difference:
+            return difference if len(expected_leaves) == 1 else f"{difference} in one of its parts"
+    return ""
+
+
+def _value_difference(mine: Any, theirs: Any, rtol: float, atol: float) -> str:
+    import numpy as np
+
+    if theirs.dtype.kind in "OUSb" or mine.dtype.kind in "OUS":
+        same = bool(np.array_equal(mine, theirs))
+        return "" if same else f"{mine.tolist()!r}; expected {theirs.tolist()!r}"
+    wide = np.complex128 if "c" in (mine.dtype.kind, theirs.dtype.kind) else np.float64
+    mine, theirs = mine.astype(wide), theirs.astype(wide)
+    if np.allclose(mine, theirs, rtol=rtol, atol=atol, equal_nan=True):
+        return ""
+    if mine.size <= 6:
+        return f"{_numbers(mine)}; expected {_numbers(theirs)}"
+    if np.isnan(mine).any() and not np.isnan(theirs).any():
+        return f"NaN in {int(np.isnan(mine).sum())} of {mine.size} places; expected none"
+    at = tuple(int(i) for i in np.argwhere(~np.isclose(mine, theirs, rtol=rtol, atol=atol, equal_nan=True))[0])
+    return f"{mine[at]:.6g} at index {at}; expected {theirs[at]:.6g}"
+
+
+def _numbers(array: Any) -> str:
+    numbers = [f"{item:.6g}" for item in array.ravel().tolist()]
+    return numbers[0] if array.ndim == 0 else "[" + ", ".join(numbers) + "]"
+
+
+def primitives(function: Callable[..., Any], *args: Any) -> list[str]:
+    """List the primitives that `function` records on `args`, inner jaxprs included.
+
+    Used where an exercise asks for a transformation or a `lax` construct, so that plain Python or
+    NumPy that happens to give the right numbers does not pass.
+
+    Raises:
+        NotYet: the function cannot be traced; says why.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> primitives(lambda x: jnp.sin(x) * 2.0, 1.0)
+        ['sin', 'mul']
+    """
+    import jax
+
+    jaxpr = attempt(lambda *values: jax.make_jaxpr(function)(*values), *args, name=describe(function))
+    return list(_walk(jaxpr.jaxpr))
+
+
+def _walk(jaxpr: Any) -> Iterable[str]:
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name
+        for parameter in equation.params.values():
+            for item in parameter if isinstance(parameter, (list, tuple)) else (parameter,):
+                inner = getattr(item, "jaxpr", item)
+                if hasattr(inner, "eqns"):
+                    yield from _walk(inner)
