@@ -68,7 +68,7 @@ def read(path: Path) -> Source:
     text = path.read_text(encoding="utf-8")
     # jupytext says what a cell is; where it stands, only the file says.
     lines = [number for number, line in enumerate(text.splitlines(), 1) if re.match(r"# %%( |$)", line)]
-    cells = [cell for cell in jupytext.reads(text, fmt="py:percent").cells]
+    cells = jupytext.reads(text, fmt="py:percent").cells
     if len(cells) != len(lines):
         raise Malformed(f"{path.name}:1: text stands before the first `# %%` marker, or a marker is inside a string")
     return Source(path, tuple(_cell(path, cell, line) for cell, line in zip(cells, lines, strict=True)))

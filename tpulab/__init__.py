@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .learn import progress as progress
     from .learn import reveal as reveal
     from .learn import solution as solution
+    from .record import on_tpu as on_tpu
     from .session import setup as setup
     from .timing import measure as measure
 
@@ -27,6 +28,7 @@ _HOME_OF = {
     "measure": "timing",
     "show": "figures",
     "expect_error": "errors",
+    "on_tpu": "record",
     "check": "learn",
     "predict": "learn",
     "reveal": "learn",

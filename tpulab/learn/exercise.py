@@ -168,13 +168,13 @@ class _Wrong:
     says: str
 
 
-def wrong(says: str) -> Callable[[Callable[..., Any]], Any]:
-    """Mark a function in an exercise's class as a plausible wrong answer.
+def wrong(says: str) -> Callable[[Any], Any]:
+    """Mark a static method in an exercise's class as a plausible wrong answer.
 
     Args:
         says: words that the feedback for it must contain.
     """
-    return lambda function: _Wrong(function, says)
+    return lambda function: _Wrong(function.__func__, says)
 
 
 _PARTS = ("hints", "why", "stub", "solution", "check")
@@ -186,8 +186,8 @@ def exercise(
     """Turn a class body into an `Exercise`.
 
     The class is named like the learner's function; its docstring is the prompt; `hints`, `why` and
-    `notes` are texts; `stub`, `solution` and `check` are static methods; each function under `@wrong`
-    is a plausible wrong answer.
+    `notes` are texts; `stub`, `solution` and `check` are static methods; each static method
+    under `@wrong` is a plausible wrong answer.
 
     Raises:
         ValueError: a part is missing, or there are fewer than two hints or wrong answers; names the

@@ -28,10 +28,12 @@ class double:
         return 2 * x
 
     @wrong("squared")
+    @staticmethod
     def squares(x):
         return x**2
 
     @wrong("as it came")
+    @staticmethod
     def returns_input(x):
         return x
 
