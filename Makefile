@@ -1,0 +1,50 @@
+# Each target sets itself up. Where make is missing, README.md has the same steps as plain commands.
+PYTHON ?= python3
+BIN := $(if $(filter Windows_NT,$(OS)),.venv/Scripts,.venv/bin)
+WORK ?= work
+# As many workers as cores, four at most: each holds its own JAX.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+.DEFAULT_GOAL := help
+.PHONY: help lab setup test test-matrix prove check notebooks clean
+
+help:           ## say what there is
+	@sed -n 's/^\([a-z-]*\): *[^#]*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
+	  || sed -n 's/^\([a-z-]*\): *[^#]*## \(.*\)/make \1   \2/p' Makefile
+
+lab:            ## open the course in JupyterLab (TPU_COMPILER=0 leaves Google's TPU compiler out)
+	@$(PYTHON) bootstrap.py
+	@$(BIN)/python -m tpulab.cli lab --work "$(WORK)"
+
+setup:          ## only make .venv and install the course into it
+	@$(PYTHON) bootstrap.py --retry
+
+test:           ## run the default tests (no network after set-up)
+	@$(PYTHON) bootstrap.py dev
+	$(PYTEST)
+
+test-matrix:    ## run the course on every version set, installs included (network, about 25 minutes)
+	@$(PYTHON) bootstrap.py dev
+	$(BIN)/python -m tests.matrix
+
+prove:          ## the long proofs: benchmarks, and 30 loops that never wait on each version set
+	@$(PYTHON) bootstrap.py dev
+	$(BIN)/python -m benchmarks
+	$(BIN)/python -m tests.matrix --only pmap-loop --runs 30
+
+check:          ## formatter, linter, types, notebooks up to date
+	@$(PYTHON) bootstrap.py dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/python course/build.py --check
+
+notebooks:      ## build the notebooks from course/chapters
+	@$(PYTHON) bootstrap.py dev
+	$(BIN)/python course/build.py
+
+clean:          ## remove .venv*, caches and build outputs; never work/ or progress
+	rm -rf .venv .venv-* build dist .pytest_cache .ruff_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -not -path './$(WORK)/*' -prune -exec rm -rf {} +
+	@echo 'Kept: $(WORK)/ (your notebooks) and your progress, which lies in $$TPULAB_HOME or'
+	@echo '  Linux ~/.local/share/tpulab   macOS ~/Library/Application Support/tpulab   Windows %LOCALAPPDATA%\tpulab'
