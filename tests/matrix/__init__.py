@@ -1,0 +1,1 @@
+"""The course on every version set: what installs, resolves or takes long, beside the default tests."""
