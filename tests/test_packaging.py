@@ -26,7 +26,7 @@ PACKAGES = ["tpulab", *(info.name for info in FOUND if info.ispkg)]
 def python(code: str, *, path: Path = ROOT, **environment: str) -> str:
     """Run code in a fresh Python that finds tpulab in `path`; gives what it prints."""
     env = os.environ | {"PYTHONPATH": str(path)} | environment
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=path, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -19,68 +19,66 @@ from .environments import ROOT, Failed, Skipped, run
 
 # Test modules of the base package's own modules; its rooms' tests are found by their folders.
 BASE_MODULES = ("session", "timing", "figures", "errors", "record", "compat")
+# Platforms that nothing here runs on: pip's tags, the Python to ask for, and what markers see there.
 PLATFORMS = {
-    "macOS arm64": ("macosx_14_0_arm64", {"sys_platform": "darwin", "platform_machine": "arm64", "os_name": "posix"}),
-    "Windows x86-64": ("win_amd64", {"sys_platform": "win32", "platform_machine": "AMD64", "os_name": "nt"}),
+    "macOS arm64": (
+        [f"macosx_{major}_0_arm64" for major in (11, 12, 13, 14)],
+        "3.13",
+        {"sys_platform": "darwin", "platform_machine": "arm64", "os_name": "posix"},
+    ),
+    "Windows x86-64": (
+        ["win_amd64"],
+        "3.12",
+        {"sys_platform": "win32", "platform_machine": "AMD64", "os_name": "nt"},
+    ),
     "Linux aarch64": (
-        "manylinux_2_28_aarch64",
+        [f"manylinux{tag}_aarch64" for tag in ("_2_28", "_2_27", "_2_17", "2014")],
+        "3.11",
         {"sys_platform": "linux", "platform_machine": "aarch64", "os_name": "posix"},
     ),
 }
-LEARNERS_EXTRAS = ("lab",)
 
 
 def resolve_default_set(_runs: int) -> str:
     """The default set resolves as it stands on each Python that it is for."""
-    seen = []
-    for version in ("3.11", "3.12", "3.13"):
-        python = environments.find(version)
-        with tempfile.TemporaryDirectory() as folder:
-            run([python, "-m", "venv", folder])
-            report = Path(folder) / "report.json"
-            command = [f"{folder}/bin/python", "-m", "pip", "install", "--dry-run", "--quiet", "--report", str(report)]
-            run([*command, "-c", "requirements/lab.txt", ".[dev,tpu]"])
-            listed = json.loads(report.read_text(encoding="utf-8"))["install"]
-        names = {item["metadata"]["name"].lower().replace("_", "-") for item in listed}
-        if free := names - set(environments.pins("lab")) - {"tpulab"}:
-            raise Failed(f"Python {version}: requirements/lab.txt leaves {sorted(free)} free: renew it")
-        seen.append(f"{version}: {len(names)} packages")
-    return ", ".join(seen)
+    with ThreadPoolExecutor() as pool:
+        return ", ".join(pool.map(_resolve, ("3.11", "3.12", "3.13")))
+
+
+def _resolve(version: str) -> str:
+    python = environments.find(version)
+    with tempfile.TemporaryDirectory() as folder:
+        run([python, "-m", "venv", folder])
+        report = Path(folder) / "report.json"
+        command = [f"{folder}/bin/python", "-m", "pip", "install", "--dry-run", "--quiet", "--report", str(report)]
+        run([*command, "-c", "requirements/lab.txt", ".[dev,tpu]"])
+        listed = json.loads(report.read_text(encoding="utf-8"))["install"]
+    names = {item["metadata"]["name"].lower().replace("_", "-") for item in listed}
+    if free := names - set(environments.pins("lab")) - {"tpulab"}:
+        raise Failed(f"Python {version}: requirements/lab.txt leaves {sorted(free)} free: renew it")
+    return f"{version}: {len(names)} packages"
 
 
 def resolve_other_platforms(_runs: int) -> str:
-    """Each pinned package that learners get has a wheel on the platforms that are not tested here."""
+    """Each pinned package has a wheel on the platforms that nothing here runs on."""
+    with ThreadPoolExecutor() as pool:
+        return "wheels for " + ", ".join(pool.map(_find_wheels, PLATFORMS))
+
+
+def _find_wheels(platform: str) -> str:
     from packaging.requirements import Requirement
 
+    tags, version, markers = PLATFORMS[platform]
+    here = markers | {"python_version": version, "python_full_version": f"{version}.0"}
     lines = (ROOT / "requirements" / "lab.txt").read_text(encoding="utf-8").splitlines()
-    all_pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
-    seen = []
-    for name, (tag, markers) in PLATFORMS.items():
-        for version in ("3.11", "3.13"):
-            here = markers | {"python_version": version, "python_full_version": f"{version}.0"}
-            wanted = [str(pin).split(";")[0] for pin in all_pins if pin.marker is None or pin.marker.evaluate(here)]
-            with tempfile.TemporaryDirectory() as folder:
-                command = [
-                    sys.executable,
-                    "-m",
-                    "pip",
-                    "install",
-                    "--dry-run",
-                    "--quiet",
-                    "--no-deps",
-                    "--target",
-                    folder,
-                ]
-                command += ["--only-binary=:all:", "--python-version", version, "--platform", tag]
-                if tag.startswith("macosx"):
-                    older = (f"macosx_{major}_0_arm64" for major in (11, 12, 13))
-                    command += [word for one in older for word in ("--platform", one)]
-                if tag.startswith("manylinux"):
-                    older = ("manylinux_2_27_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
-                    command += [word for one in older for word in ("--platform", one)]
-                run([*command, *wanted])
-            seen.append(f"{name} {version}: {len(wanted)}")
-    return "wheels for " + ", ".join(seen)
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    wanted = [str(pin).split(";")[0] for pin in pins if pin.marker is None or pin.marker.evaluate(here)]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-deps", "--target", folder]
+        command += ["--only-binary=:all:", "--python-version", version]
+        command += [word for tag in tags for word in ("--platform", tag)]
+        run([*command, *wanted])
+    return f"{platform} with Python {version}: {len(wanted)}"
 
 
 def colab_first_cell(_runs: int) -> str:
