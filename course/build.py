@@ -28,25 +28,24 @@ class Edition(enum.StrEnum):
     instructor = "instructor"
 
 
-def chapters(only: str = "", folder: Path = chapter.CHAPTERS) -> list[tuple[chapter.Source, Bank]]:
+def chapters(only: str = "") -> list[tuple[chapter.Source, Bank]]:
     """Read the chapters, hold them to the rules, and pair each with its bank.
 
     Args:
         only: a chapter's slug; "" for all.
-        folder: where the sources are.
 
     Raises:
         chapter.Malformed: a chapter breaks a rule, or bank and folder disagree on which chapters there are.
     """
     known = {one.chapter.slug: one for one in map(bank, MODULES)}
-    paths = sorted(folder.glob("[0-9][0-9]_*.py"))
+    paths = sorted(chapter.CHAPTERS.glob("[0-9][0-9]_*.py"))
     slugs = [path.stem for path in paths]
     if only and only not in slugs:
         raise chapter.Malformed(f"{only}: no such chapter; there are {', '.join(slugs)}")
     for path in paths:
         if path.stem not in known:
             raise chapter.Malformed(f"{path.name}:1: no bank module has a Chapter with the slug {path.stem!r}")
-    if folder == chapter.CHAPTERS and not only and (lost := set(known) - set(slugs)):
+    if not only and (lost := set(known) - set(slugs)):
         raise chapter.Malformed(f"{sorted(lost)[0]}.py:1: the bank has this chapter, course/chapters has not")
     pairs = [(chapter.read(path), known[path.stem]) for path in paths if not only or path.stem == only]
     for source, one in pairs:

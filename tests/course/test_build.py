@@ -1,5 +1,6 @@
 """The builder on the template chapter: what it makes, what it refuses, what it notices."""
 
+import copy
 import importlib.util
 import re
 import shutil
@@ -339,7 +340,8 @@ def test_a_cell_that_does_not_belong_in_a_built_notebook(template, code, words):
 
 
 def test_a_large_notebook_is_refused(executed, tmp_path):
-    big = nbformat.from_dict({**executed, "cells": [*executed.cells, nbformat.v4.new_markdown_cell("x" * 300_000)]})
+    big = copy.deepcopy(executed)
+    big.cells.append(nbformat.v4.new_markdown_cell("x" * 300_000))
     with pytest.raises(chapter.Malformed, match="at most 300,000"):
         notebook.write(big, tmp_path / "big.ipynb")
 
