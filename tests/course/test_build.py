@@ -10,6 +10,7 @@ import build
 import chapter
 import nbformat
 import notebook
+import pages
 import pytest
 import rules
 
@@ -262,6 +263,9 @@ def published(monkeypatch, tmp_path, executed):
     monkeypatch.setattr(build, "bank", lambda name: BANK)
     monkeypatch.setattr(notebook, "repository", lambda: "")
     monkeypatch.setattr(build, "NOTEBOOKS", books)
+    monkeypatch.setattr(pages, "COURSE", tmp_path)
+    shutil.copy(COURSE / "claims.csv", tmp_path)
+    build._write_pages(build.chapters())
     notebook.write(executed, books / f"{SLUG}.ipynb")
     return books / f"{SLUG}.ipynb"
 
@@ -314,6 +318,13 @@ def test_check_notices_a_missing_and_a_foreign_notebook(published):
     published.rename(published.with_name("98_other.ipynb"))
     missing, foreign = build.problems(folder=published.parent)
     assert "missing" in missing and "no chapter makes it" in foreign
+
+
+def test_check_notices_an_edited_page(published, tmp_path):
+    page = tmp_path / "syllabus.md"
+    page.write_text(page.read_text(encoding="utf-8") + "and more\n", encoding="utf-8")
+    (line,) = build.problems(folder=published.parent)
+    assert line == "syllabus.md: differs from what the chapters say; rebuild"
 
 
 def test_chapters_and_banks_must_agree(published, monkeypatch):
