@@ -13,6 +13,7 @@ from typing import Annotated
 import chapter
 import nbformat
 import notebook
+import pages
 import rules
 import typer
 
@@ -28,25 +29,24 @@ class Edition(enum.StrEnum):
     instructor = "instructor"
 
 
-def chapters(only: str = "", folder: Path = chapter.CHAPTERS) -> list[tuple[chapter.Source, Bank]]:
+def chapters(only: str = "") -> list[tuple[chapter.Source, Bank]]:
     """Read the chapters, hold them to the rules, and pair each with its bank.
 
     Args:
         only: a chapter's slug; "" for all.
-        folder: where the sources are.
 
     Raises:
         chapter.Malformed: a chapter breaks a rule, or bank and folder disagree on which chapters there are.
     """
     known = {one.chapter.slug: one for one in map(bank, MODULES)}
-    paths = sorted(folder.glob("[0-9][0-9]_*.py"))
+    paths = sorted(chapter.CHAPTERS.glob("[0-9][0-9]_*.py"))
     slugs = [path.stem for path in paths]
     if only and only not in slugs:
         raise chapter.Malformed(f"{only}: no such chapter; there are {', '.join(slugs)}")
     for path in paths:
         if path.stem not in known:
             raise chapter.Malformed(f"{path.name}:1: no bank module has a Chapter with the slug {path.stem!r}")
-    if folder == chapter.CHAPTERS and not only and (lost := set(known) - set(slugs)):
+    if not only and (lost := set(known) - set(slugs)):
         raise chapter.Malformed(f"{sorted(lost)[0]}.py:1: the bank has this chapter, course/chapters has not")
     pairs = [(chapter.read(path), known[path.stem]) for path in paths if not only or path.stem == only]
     for source, one in pairs:
@@ -55,16 +55,25 @@ def chapters(only: str = "", folder: Path = chapter.CHAPTERS) -> list[tuple[chap
 
 
 def build(only: str = "", out: Path = NOTEBOOKS) -> list[Path]:
-    """Build and execute the learner edition; volatile outputs of unchanged cells are kept."""
+    """Build and execute the learner edition, and the pages; volatile outputs of unchanged cells are kept."""
     written = []
-    for source, one in chapters(only):
+    pairs = chapters(only)
+    for source, one in pairs:
         path = out / f"{source.slug}.ipynb"
         previous = nbformat.read(path, as_version=4) if path.exists() else None
         book = notebook.execute(notebook.assemble(source, one), source.slug)
         notebook.keep_volatile(book, previous)
         notebook.write(book, path)
         written.append(path)
+    if not only:
+        written += _write_pages(pairs)
     return written
+
+
+def _write_pages(pairs: list[pages.Pair]) -> list[Path]:
+    for name, text in pages.make(pairs).items():
+        (pages.COURSE / name).write_text(text, encoding="utf-8", newline="\n")
+    return [pages.COURSE / name for name in pages.make(pairs)]
 
 
 def build_instructor(out: Path, only: str = "") -> list[Path]:
@@ -93,10 +102,20 @@ def problems(only: str = "", folder: Path = NOTEBOOKS) -> list[str]:
         ]
     if not only:
         slugs = {source.slug for source, _ in pairs}
+        found += _stale_pages(pairs)
         found += [
             f"{path.name}: no chapter makes it; delete it" for path in folder.glob("*.ipynb") if path.stem not in slugs
         ]
     return found
+
+
+def _stale_pages(pairs: list[pages.Pair]) -> list[str]:
+    paths = {pages.COURSE / name: text for name, text in pages.make(pairs).items()}
+    return [
+        f"{path.name}: differs from what the chapters say; rebuild"
+        for path, text in paths.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
 
 
 def _stale(book: nbformat.NotebookNode, fresh: nbformat.NotebookNode) -> list[str]:

@@ -74,11 +74,6 @@ def read(path: Path) -> Source:
     return Source(path, tuple(_cell(path, cell, line) for cell, line in zip(cells, lines, strict=True)))
 
 
-def read_all(folder: Path = CHAPTERS) -> list[Source]:
-    """Read every chapter in the folder, in the order of their numbers."""
-    return [read(path) for path in sorted(folder.glob("[0-9][0-9]_*.py"))]
-
-
 def _cell(path: Path, cell: dict, line: int) -> Cell:
     tags = tuple(cell["metadata"].get("tags", ()))
     title = cell["metadata"].get("title", "")

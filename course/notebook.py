@@ -1,5 +1,6 @@
 """Turn a chapter into notebook cells, run them, and store them without a trace of the machine."""
 
+import copy
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ from chapter import Malformed, Source
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from pages import CLAIM
 
 import tpulab
 from tpulab.learn.bank import Bank
@@ -57,7 +59,7 @@ def assemble(
             text = cell.source.replace("import tpulab\n", _bootstrap(address), 1) if is_first else cell.source
             cells.append(new_code_cell(text, metadata={"tags": list(cell.tags)} if cell.tags else {}))
         elif instructor or "instructor" not in cell.tags:
-            cells.append(new_markdown_cell(cell.source))
+            cells.append(new_markdown_cell(CLAIM.sub("", cell.source).rstrip()))
         if number == 0:
             cells.append(new_markdown_cell(_facts(source, bank, address)))
     book = new_notebook(
@@ -77,7 +79,7 @@ def execute(book: nbformat.NotebookNode, slug: str) -> nbformat.NotebookNode:
     Raises:
         Malformed: a cell raised, wrote to stderr, or stored more than belongs in the repository.
     """
-    book = nbformat.from_dict(json.loads(json.dumps(book)))
+    book = copy.deepcopy(book)
     with tempfile.TemporaryDirectory() as folder:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("TPULAB_")}
         environment |= {"TPULAB_HOME": folder, "PYTHONHASHSEED": "0"}
@@ -92,7 +94,10 @@ def execute(book: nbformat.NotebookNode, slug: str) -> nbformat.NotebookNode:
         try:
             client.execute(env=environment)
         except CellExecutionError as error:
-            raise Malformed(f"{slug}: a cell failed: {error}") from None
+            failed = next(
+                cell for cell in book.cells if any(out.output_type == "error" for out in cell.get("outputs", ()))
+            )
+            raise Malformed(f"{_where(slug, failed)} raised {error.ename}: {error.evalue}") from None
     for cell in book.cells:
         if cell.cell_type == "code":
             cell.outputs = [kept for output in cell.outputs if (kept := _clean(output, cell, slug))]
@@ -199,12 +204,16 @@ def _name_cells(book: nbformat.NotebookNode) -> None:
         cell.id = name if seen[name] == 1 else f"{name}-{seen[name]}"
 
 
+def _where(slug: str, cell: Any) -> str:
+    return f"{slug}: the cell that starts {cell.source.splitlines()[0]!r}"
+
+
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,}")
 
 
 def _clean(output: Any, cell: Any, slug: str) -> Any:
     """Drop what belongs to one run only; None drops the output."""
-    where = f"{slug}: the cell that starts {cell.source.splitlines()[0]!r}"
+    where = _where(slug, cell)
     if output.output_type == "stream" and output.name == "stderr":
         raise Malformed(f"{where} writes to stderr: {output.text[:300]}")
     data = output.get("data", {})

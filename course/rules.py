@@ -28,7 +28,7 @@ def apply(source: Source, bank: Bank) -> None:
 
 def words(text: str) -> int:
     """Count a text's words; links count by what is read, code fences and pictures do not."""
-    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    text = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.DOTALL)
     text = re.sub(r"\]\([^)]*\)", "]", text)
     return len(re.findall(r"\w[\w'’.-]*", text))
 

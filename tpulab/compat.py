@@ -16,5 +16,6 @@ def backend_has_started() -> bool:
 def is_traced(value: Any) -> bool:
     """Say whether any leaf of a pytree is a stand-in of a function being traced."""
     import jax
+    from jax.core import Tracer
 
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value))

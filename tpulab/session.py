@@ -18,6 +18,7 @@ _TPU_CHIPS = {
     "0x006f": "v6e",
     "0x0076": "7x",
 }
+MAX_DEVICES = 512
 _RESTART = "restart the kernel (JupyterLab: Kernel > Restart; Colab: Runtime > Restart session) and run this cell first"
 
 
@@ -45,7 +46,8 @@ class Session:
         plural = "s" if self.count > 1 else ""
         if self.simulated:
             return f"{self.count} simulated device{plural} (all on this machine's CPU)"
-        return f"{self.count} real device{plural} ({self.kind})"
+        kind = "this machine's CPU" if self.kind == "cpu" else self.kind
+        return f"{self.count} real device{plural} ({kind})"
 
     @property
     def speed(self) -> str:
@@ -87,22 +89,32 @@ def setup(devices: int = 1, where: str | None = None) -> None:
     """
     if where not in (None, "real", "simulated"):
         raise ValueError(f'`where` is "real" or "simulated"; got {where!r}')
-    if not isinstance(devices, int) or isinstance(devices, bool) or not 1 <= devices <= 512:
-        raise ValueError(f"`devices` is a whole number from 1 to 512; got {devices!r}")
-    if devices > 1:
-        devices = int(os.environ.get("TPULAB_DEVICES") or devices)
+    if devices != 1:
+        devices = _wanted(devices)
     from . import compat, figures
 
-    note = "" if compat.backend_has_started() else _choose(devices, where)
-    session = _look(devices, where, note)
+    if not compat.backend_has_started():
+        _choose(devices, where)
+    session = _look(devices, where)
     figures.use_course_style()
     _show(session)
 
 
-def tpu_chips() -> list[str]:
+def _wanted(devices: int) -> int:
+    """Check the number of devices, or take the one that the environment insists on."""
+    text = os.environ.get("TPULAB_DEVICES") or devices
+    if isinstance(text, str) and text.isdecimal():
+        text = int(text)
+    if not isinstance(text, int) or isinstance(text, bool) or not 1 <= text <= MAX_DEVICES:
+        name = "TPULAB_DEVICES" if os.environ.get("TPULAB_DEVICES") else "`devices`"
+        raise ValueError(f"{name} is a whole number from 1 to {MAX_DEVICES}; got {text!r}")
+    return text
+
+
+def tpu_chips(bus: Path = Path("/sys/bus/pci/devices")) -> list[str]:
     """List the TPU chips on this machine's PCI bus, e.g. ["v5e"], without starting JAX."""
     found = []
-    for folder in sorted(Path("/sys/bus/pci/devices").glob("*")):
+    for folder in sorted(bus.glob("*")):
         try:
             if (folder / "vendor").read_text().strip() == _GOOGLE:
                 name = _TPU_CHIPS.get((folder / "device").read_text().strip())
@@ -112,45 +124,57 @@ def tpu_chips() -> list[str]:
     return found
 
 
-def _choose(devices: int, where: str | None) -> str:
-    """Set what JAX reads when its backend starts; returns a note for the table."""
+def _choose(devices: int, where: str | None) -> None:
+    """Set what JAX reads when its backend starts."""
     import jax
 
     chips = len(tpu_chips())
     simulated = where == "simulated" or (devices > 1 and where is None and chips < 2 and not _gpus())
-    os.environ["NPROC"] = str(max(16, 2 * devices, int(os.environ.get("NPROC") or 0)))
+    os.environ["NPROC"] = str(max(_threads(devices), int(os.environ.get("NPROC") or 0)))
+    jax.config.update("jax_num_cpu_devices", devices if simulated else 1)
     if simulated:
-        jax.config.update("jax_num_cpu_devices", devices)
         # The first platform named is the default one; a chip beside it stays within reach.
         jax.config.update("jax_platforms", "cpu,tpu" if chips else "cpu")
-    elif not chips and importlib.util.find_spec("libtpu") and not (jax.config.jax_platforms or _gpus()):
+    elif not chips and not _gpus() and importlib.util.find_spec("libtpu") and not os.environ.get("JAX_PLATFORMS"):
         # The TPU compiler is installed and no TPU is: looking for one would print warnings.
         jax.config.update("jax_platforms", "cpu")
-    return ""
+
+
+def _threads(devices: int) -> int:
+    """How many threads XLA's CPU pool needs so that collectives of unfinished steps never starve.
+
+    Measured: with fewer, a loop over 4 or 8 simulated devices that never waits often aborts the
+    process on two cores; with this many it finished each time.
+    """
+    return max(16, 2 * devices)
 
 
 def _gpus() -> bool:
-    return any(
-        importlib.util.find_spec(name) for name in ("jax_cuda13_plugin", "jax_cuda12_plugin", "jax_rocm7_plugin")
-    )
+    plugins = ("jax_cuda13_plugin", "jax_cuda12_plugin", "jax_rocm7_plugin")
+    return any(importlib.util.find_spec(name) for name in plugins)
 
 
-def _look(devices: int, where: str | None, note: str) -> Session:
+def _look(devices: int, where: str | None) -> Session:
     """Start the backend if it has not started, and say what is there."""
     import jax
 
     found = jax.devices()
-    kind = found[0].device_kind
-    platform = found[0].platform
-    simulated = platform == "cpu" and len(found) > 1
-    lacks_real = where == "real" and (platform == "cpu" or len(found) < devices)
-    if lacks_real:
-        note = f"{devices} real chip(s) were wanted; this machine has {len(tpu_chips())}"
-    elif (where == "simulated" and platform != "cpu") or (platform == "cpu" and len(found) != devices):
-        note = f"{devices} device(s) were wanted, but JAX had already started: {_RESTART}"
-    elif devices == 1 and not tpu_chips() and "COLAB_TPU_ADDR" in os.environ:
-        note = "a TPU runtime was chosen and no TPU was found: Runtime > Disconnect and delete, then connect again"
-    return Session(len(found), kind, simulated, jax.__version__, note)
+    on_cpu = found[0].platform == "cpu"
+    simulated = on_cpu and (len(found) > 1 or where == "simulated")
+    note = ""
+    if where == "real" and (on_cpu or len(found) < devices):
+        have = "none" if on_cpu else str(len(found))
+        note = f"{devices} real were wanted and this machine has {have}; where=None takes simulated ones instead"
+    elif (where == "simulated" and not on_cpu) or (on_cpu and len(found) != devices):
+        wanted = "1 device was" if devices == 1 else f"{devices} devices were"
+        note = f"{wanted} wanted, but JAX had already started with {len(found)}: {_RESTART}"
+    elif simulated and int(os.environ.get("NPROC") or 0) < _threads(len(found)):
+        note = f"JAX had already started, and a loop that never waits may end this kernel: {_RESTART}"
+    elif on_cpu and "COLAB_RELEASE_TAG" in os.environ and importlib.util.find_spec("libtpu"):
+        note = (
+            "no TPU was found; if you chose a TPU runtime: Runtime > Disconnect and delete runtime, then connect again"
+        )
+    return Session(len(found), found[0].device_kind, simulated, jax.__version__, note)
 
 
 def _show(session: Session) -> None:

@@ -8,6 +8,8 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..compat import is_traced
+
 
 class NotYet(Exception):
     """The answer is wrong; the message is the feedback."""
@@ -24,7 +26,7 @@ class CannotCheck(Exception):
 def describe(value: Any) -> str:
     """Say in a few characters what a value is.
 
-    Arrays with at most 6 numbers are written out; larger ones as dtype and shape. Containers show
+    Scalars and vectors of at most 6 numbers are written out; other arrays as dtype and shape. Containers show
     their contents.
 
     Example:
@@ -53,7 +55,7 @@ def _describe_array(value: Any) -> str:
     import jax
     import numpy as np
 
-    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+    if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
         return f"key[{','.join(map(str, value.shape))}]"
     name = str(value.dtype)
     for long, short in (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c")):
@@ -61,7 +63,7 @@ def _describe_array(value: Any) -> str:
             name = short + name.removeprefix(long)
             break
     text = f"{name}[{','.join(map(str, value.shape))}]"
-    if isinstance(value, jax.core.Tracer) or not 0 < value.size <= 6:
+    if is_traced(value) or value.ndim > 1 or not 0 < value.size <= 6:
         return text
     numbers = ", ".join(
         f"{item:.6g}" if name[0] in "fb" and name != "bool" else str(item)
@@ -193,7 +195,7 @@ def _difference(got: Any, expected: Any, rtol: float, atol: float, dtype: bool) 
     if got_tree != expected_tree:
         return whole
     for mine, theirs in zip(got_leaves, expected_leaves, strict=True):
-        if isinstance(mine, jax.core.Tracer):
+        if is_traced(mine):
             return "a traced value that escaped from its function; expected an array"
         try:
             mine_array, theirs_array = np.asarray(mine), np.asarray(theirs)

@@ -1,0 +1,368 @@
+"""The builder on the template chapter: what it makes, what it refuses, what it notices."""
+
+import copy
+import importlib.util
+import re
+import shutil
+from pathlib import Path
+
+import build
+import chapter
+import nbformat
+import notebook
+import pages
+import pytest
+import rules
+
+import tpulab
+from tpulab.learn.bank import Bank, Chapter
+from tpulab.learn.exercise import Exercise
+from tpulab.learn.prediction import Prediction
+
+COURSE = Path(chapter.__file__).parent
+TEMPLATE = (COURSE / "template.py").read_text(encoding="utf-8")
+SLUG = "99_template"
+
+
+def load_bank() -> Bank:
+    """Load the template's bank as if it had been copied into the package."""
+    spec = importlib.util.spec_from_file_location("tpulab.learn.bank.template", COURSE / "template_bank.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    things = list(vars(module).values())
+    return Bank(
+        next(thing for thing in things if isinstance(thing, Chapter)),
+        tuple(thing for thing in things if isinstance(thing, Exercise)),
+        tuple(thing for thing in things if isinstance(thing, Prediction)),
+    )
+
+
+BANK = load_bank()
+
+
+def source(text: str, folder: Path) -> chapter.Source:
+    path = folder / f"{SLUG}.py"
+    path.write_text(text, encoding="utf-8")
+    return chapter.read(path)
+
+
+@pytest.fixture
+def template(tmp_path):
+    return source(TEMPLATE, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """A copy of the package with the template's bank added as the author's guide says."""
+    folder = tmp_path_factory.mktemp("package")
+    shutil.copytree(Path(tpulab.__file__).parent, folder / "tpulab", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(COURSE / "template_bank.py", folder / "tpulab" / "learn" / "bank" / "template.py")
+    modules = folder / "tpulab" / "learn" / "bank" / "__init__.py"
+    modules.write_text(
+        modules.read_text(encoding="utf-8").replace("MODULES = (", 'MODULES = ("template", '), encoding="utf-8"
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(package):
+    """Execute a notebook in a kernel that has that package."""
+
+    def execute(book):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(package))
+            return notebook.execute(book, SLUG)
+
+    return execute
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory, run):
+    return run(notebook.assemble(source(TEMPLATE, tmp_path_factory.mktemp("template")), BANK, address=""))
+
+
+def test_template_keeps_all_rules(template):
+    rules.apply(template, BANK)
+
+
+def test_template_exercise_proves_itself():
+    (item,) = BANK.exercises
+    assert item.check(item.stub).status == "not attempted"
+    assert item.check(item.solution).status == "correct"
+    for name, function in item.wrong_answers.items():
+        assert item.must_say[name] in item.check(function).feedback
+
+
+# What an author gets wrong: (what to replace in the template, by what), line, words.
+LINE = {
+    text: TEMPLATE[: TEMPLATE.index(text)].count("\n") + 1
+    for text in (
+        "# %% [exercise] template.1",
+        "# %% [predict] template.p1",
+        "# %% [predict] template.p2",
+        "import tpulab\n\n",
+        "# ## What you can do now",
+        "x = jnp.array",
+        "# %% [markdown]\n# # What",
+        "# ## A picture",
+    )
+}
+MISTAKES = {
+    "unknown exercise": (
+        ("[exercise] template.1", "[exercise] template.9"),
+        LINE["# %% [exercise] template.1"],
+        "the bank has no exercise 'template.9'; it has template.1",
+    ),
+    "unknown prediction": (
+        ("[predict] template.p1", "[predict] template.p9"),
+        LINE["# %% [predict] template.p1"],
+        "the bank has no predict 'template.p9'",
+    ),
+    "exercise left out": (
+        ("# %% [exercise] template.1\n", ""),
+        None,
+        "exercise 'template.1' of the bank does not occur",
+    ),
+    "exercise twice": (
+        ("# %% [exercise] template.1\n", "# %% [exercise] template.1\n\n# %% [exercise] template.1\n"),
+        LINE["# %% [exercise] template.1"],
+        "stands twice",
+    ),
+    "prediction not revealed": (
+        ('tpulab.reveal("template.p1", "plus" if total > 0 else "minus")', "total"),
+        LINE["# %% [predict] template.p1"],
+        "'template.p1' is not revealed before the next",
+    ),
+    "last prediction not revealed": (
+        ('tpulab.reveal("template.p3", round(largest, 2))', "largest"),
+        None,
+        "no cell reveals 'template.p3'",
+    ),
+    "revealed unasked": (
+        ('tpulab.reveal("template.p2", above)', 'tpulab.reveal("template.p3", above)'),
+        None,
+        "'template.p3' is revealed here, but was not asked just before",
+    ),
+    "unknown marker": (
+        ("# %% [exercise] template.1", "# %% [exercize] template.1"),
+        LINE["# %% [exercise] template.1"],
+        "is no cell; write [markdown]",
+    ),
+    "text in a marker cell": (
+        ("# %% [exercise] template.1\n", "# %% [exercise] template.1\nprint(1)\n"),
+        LINE["# %% [exercise] template.1"],
+        "stands alone",
+    ),
+    "text before the first cell": (
+        ("# %% [markdown]\n# # What", "x = 1\n# %% [markdown]\n# # What"),
+        1,
+        "stands before",
+    ),
+    "another title": (
+        ("# # What this chapter is about", "# # Something else"),
+        1,
+        "the first heading is the bank's title",
+    ),
+    "no aims": (("After this chapter you can", "This is"), 1, "After this chapter you can"),
+    "no setup": (("tpulab.setup()", "print(tpulab)"), None, "the first code cell starts with"),
+    "no closing": (("# ## What you can do now", "# ## The end"), None, "section `## What you can do now` is missing"),
+    "no PyTorch box": (
+        ("# ## If you come from PyTorch", "# ## Torch"),
+        None,
+        "`## If you come from PyTorch` is missing",
+    ),
+    "a long text cell": (("Three numbers, two", "word " * 130), None, "words in one cell; at most 120"),
+    "a long code cell": (("print(x)\n", "print(x)\n" * 20), None, "lines in one code cell; at most 15"),
+    "too many words": (
+        (
+            "# Three numbers, two of them above zero. What will their sum be?\n",
+            "\n".join(f"# {'word ' * 110}\n\n# %% [markdown]" for _ in range(20)) + "\n# x\n",
+        ),
+        1,
+        "words in the chapter; at most 2000",
+    ),
+    "too many cells": (
+        ("# %% [exercise] template.1\n", "# %%\nprint(1)\n\n" * 40 + "# %% [exercise] template.1\n"),
+        1,
+        "cells without exercises and predictions; 20 to 45",
+    ),
+    "unknown tag": (('tags=["instructor"]', 'tags=["teacher"]'), None, "unknown tag teacher"),
+    "no Python": (("total = x.sum()", "total = = x.sum()"), None, "not Python"),
+    "untagged widget": (
+        ("print(x)\n", "widgets.IntSlider()\n"),
+        LINE["x = jnp.array"] - 1,
+        "a cell with a widget is tagged",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_malformed_chapter_fails_with_file_and_line(name, tmp_path):
+    (old, new), line, words = MISTAKES[name]
+    assert old in TEMPLATE
+    with pytest.raises(chapter.Malformed) as caught:
+        rules.apply(source(TEMPLATE.replace(old, new, 1), tmp_path), BANK)
+    found = re.match(rf"{SLUG}\.py:(\d+): ", str(caught.value))
+    assert found, caught.value
+    assert words in str(caught.value)
+    if line:
+        assert int(found.group(1)) == line
+
+
+def test_two_builds_are_the_same_bytes(template, executed, run, tmp_path):
+    again = run(notebook.assemble(template, BANK, address=""))
+    notebook.keep_volatile(again, executed)
+    first, second = tmp_path / "first.ipynb", tmp_path / "second.ipynb"
+    notebook.write(executed, first)
+    notebook.write(again, second)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_what_an_executed_notebook_holds(executed):
+    nbformat.validate(executed)
+    code = [cell for cell in executed.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    assert set(executed.metadata) <= {"kernelspec", "language_info", "tpulab"}
+    assert all(set(cell.metadata) <= {"tags"} for cell in executed.cells)
+    text = nbformat.writes(executed)
+    assert "Not attempted" in text
+    assert "You made no prediction" in text
+    assert "Not measured" in text
+    assert "where will the peak be" not in text, "instructor cells stay out"
+
+
+def test_ids_come_from_content(template):
+    cells = notebook.assemble(template, BANK).cells
+    assert len({cell.id for cell in cells}) == len(cells)
+    assert [cell.id for cell in cells] == [cell.id for cell in notebook.assemble(template, BANK).cells]
+
+
+def test_instructor_edition_has_solutions_and_notes(template):
+    text = nbformat.writes(notebook.assemble(template, BANK, instructor=True))
+    assert "return x - x.mean()" in text
+    assert "raise NotImplementedError" not in text
+    assert "Watch for those" in text and "where will the peak be" in text and "subtracts_median" in text
+
+
+def test_volatile_outputs_are_kept_while_their_source_is_unchanged(executed, template):
+    again = notebook.assemble(template, BANK, address="")
+    notebook.keep_volatile(again, executed)
+    kept = [cell for cell in again.cells if cell.get("outputs")]
+    assert [cell.metadata["tags"] for cell in kept] == [["nbval-ignore-output"]]
+
+
+@pytest.fixture
+def published(monkeypatch, tmp_path, executed):
+    """A folder of chapters and one of notebooks that agree."""
+    chapters, books = tmp_path / "chapters", tmp_path / "notebooks"
+    chapters.mkdir()
+    (chapters / f"{SLUG}.py").write_text(TEMPLATE, encoding="utf-8")
+    monkeypatch.setattr(chapter, "CHAPTERS", chapters)
+    monkeypatch.setattr(build, "MODULES", ("template",))
+    monkeypatch.setattr(build, "bank", lambda name: BANK)
+    monkeypatch.setattr(notebook, "repository", lambda: "")
+    monkeypatch.setattr(build, "NOTEBOOKS", books)
+    monkeypatch.setattr(pages, "COURSE", tmp_path)
+    shutil.copy(COURSE / "claims.csv", tmp_path)
+    build._write_pages(build.chapters())
+    notebook.write(executed, books / f"{SLUG}.ipynb")
+    return books / f"{SLUG}.ipynb"
+
+
+def rewrite(path: Path, change) -> None:
+    book = nbformat.read(path, as_version=4)
+    change(book)
+    path.write_text(nbformat.writes(book) + "\n", encoding="utf-8")
+
+
+def clear(book):
+    for cell in book.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+
+
+def edit_output(book):
+    next(cell for cell in book.cells if cell.get("outputs")).outputs[0]["text"] = "8 TPUs"
+
+
+def edit_source(book):
+    book.cells[-1].source += " indeed"
+
+
+def swap_order(book):
+    code = [cell for cell in book.cells if cell.cell_type == "code"]
+    code[0].execution_count, code[1].execution_count = 2, 1
+
+
+def test_check_passes_what_was_built(published):
+    assert build.problems(folder=published.parent) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (clear, "cleared"),
+        (edit_output, "edited by hand"),
+        (edit_source, "differs from its chapter"),
+        (swap_order, "out of order"),
+    ],
+)
+def test_check_notices(published, change, words):
+    rewrite(published, change)
+    (line,) = build.problems(folder=published.parent)
+    assert words in line and line.startswith(f"{SLUG}.ipynb: ") and f"--chapter {SLUG}" in line
+
+
+def test_check_notices_a_missing_and_a_foreign_notebook(published):
+    published.rename(published.with_name("98_other.ipynb"))
+    missing, foreign = build.problems(folder=published.parent)
+    assert "missing" in missing and "no chapter makes it" in foreign
+
+
+def test_check_notices_an_edited_page(published, tmp_path):
+    page = tmp_path / "syllabus.md"
+    page.write_text(page.read_text(encoding="utf-8") + "and more\n", encoding="utf-8")
+    (line,) = build.problems(folder=published.parent)
+    assert line == "syllabus.md: differs from what the chapters say; rebuild"
+
+
+def test_chapters_and_banks_must_agree(published, monkeypatch):
+    with pytest.raises(chapter.Malformed, match="no such chapter; there are 99_template"):
+        build.chapters("98_other")
+    monkeypatch.setattr(build, "MODULES", ())
+    with pytest.raises(chapter.Malformed, match="no bank module has a Chapter with the slug '99_template'"):
+        build.chapters()
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import sys; print('x', file=sys.stderr)", "writes to stderr"),
+        ("object()", "shows an object's address"),
+        ("1 / 0", "the cell that starts .1 / 0. raised ZeroDivisionError"),
+    ],
+)
+def test_a_cell_that_does_not_belong_in_a_built_notebook(template, code, words):
+    book = notebook.assemble(template, BANK)
+    book.cells = [nbformat.v4.new_code_cell(code)]
+    with pytest.raises(chapter.Malformed, match=words):
+        notebook.execute(book, SLUG)
+
+
+def test_a_large_notebook_is_refused(executed, tmp_path):
+    big = copy.deepcopy(executed)
+    big.cells.append(nbformat.v4.new_markdown_cell("x" * 300_000))
+    with pytest.raises(chapter.Malformed, match="at most 300,000"):
+        notebook.write(big, tmp_path / "big.ipynb")
+
+
+def test_colab_badge_and_first_cell_follow_the_address(template):
+    without = nbformat.writes(notebook.assemble(template, BANK, address=""))
+    assert "colab" not in without.lower()
+    assert "repository" in without and "make lab" in without
+    with_address = notebook.assemble(template, BANK, address="https://github.com/someone/course")
+    first_code = next(cell for cell in with_address.cells if cell.cell_type == "code")
+    assert f'"tpulab @ git+https://github.com/someone/course@v{tpulab.__version__}"' in first_code.source
+    badge = f"https://colab.research.google.com/github/someone/course/blob/v{tpulab.__version__}/notebooks/{SLUG}.ipynb"
+    assert badge in with_address.cells[1].source

@@ -1,0 +1,151 @@
+import time
+
+import pytest
+
+from tpulab.learn import exercise as room
+from tpulab.learn.exercise import Result, exercise, wrong
+from tpulab.learn.verdict import CannotCheck, attempt, expect
+
+
+def make(**replace):
+    parts = {
+        "__doc__": "Write `triple(x)`.",
+        "hints": ("one", "two"),
+        "why": "Because.",
+        "stub": staticmethod(stub),
+        "solution": staticmethod(solution),
+        "doubles": wrong("twice")(staticmethod(doubles)),
+        "adds": wrong("other")(staticmethod(adds)),
+        "check": staticmethod(check),
+    }
+    parts = {name: part for name, part in (parts | replace).items() if part is not None}
+    return exercise("start.77", "Triple", minutes=1, difficulty=1)(type("triple", (), parts))
+
+
+def stub(x):
+    raise NotImplementedError
+
+
+def solution(x):
+    return 3 * x
+
+
+def doubles(x):
+    return 2 * x
+
+
+def adds(x):
+    return x + 3
+
+
+def check(answer):
+    got = attempt(answer, 5, name="triple")
+    expect(
+        got == 15, f"`triple(5)` gave {got}; expected 15. {'That is twice.' if got == 10 else 'Some other mistake.'}"
+    )
+
+
+def test_the_four_answers():
+    item = make()
+    assert item.check(solution).status == "correct"
+    assert item.check(doubles).feedback == "`triple(5)` gave 10; expected 15. That is twice."
+    assert item.check(stub).status == "not attempted"
+
+    def lacks(answer):
+        raise CannotCheck("No compiler here.")
+
+    assert repr(make(check=staticmethod(lacks)).check(solution)) == "Cannot check here. No compiler here."
+
+
+def test_sources_carry_the_learners_name():
+    item = make()
+    assert item.stub_source == "def triple(x):\n    raise NotImplementedError"
+    assert item.solution_source == "def triple(x):\n    return 3 * x"
+
+
+@pytest.mark.parametrize("part", ["hints", "why", "stub", "solution", "check"])
+def test_a_missing_part_is_named(part):
+    with pytest.raises(ValueError, match=f"exercise start.77 .triple. lacks .*{part}"):
+        make(**{part: None})
+
+
+def test_too_few_wrong_answers():
+    with pytest.raises(ValueError, match="two wrong answers"):
+        make(adds=None)
+
+
+def test_a_prompt_is_needed():
+    with pytest.raises(ValueError, match="prompt"):
+        make(__doc__="")
+
+
+def test_an_endless_answer_is_stopped(monkeypatch):
+    monkeypatch.setattr(room, "TIME_LIMIT_S", 0.1)
+
+    def endless(x):
+        while True:
+            x += 1
+
+    start = time.monotonic()
+    result = make().check(endless)
+    assert time.monotonic() - start < 5
+    assert result.status == "not yet"
+    assert "still running after 0.1 seconds" in result.feedback
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("a\nb"), SystemExit(2), KeyboardInterrupt(), MemoryError(), RecursionError()]
+)
+def test_no_exception_reaches_the_notebook(error):
+    def breaks(x):
+        raise error
+
+    result = make().check(breaks)
+    assert result.status == "not yet"
+    assert type(error).__name__ in result.feedback
+    assert "\nb" not in result.feedback
+
+
+def test_an_answer_that_breaks_the_check_itself():
+    class Odd:
+        def __eq__(self, other):
+            raise ZeroDivisionError("odd")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    result = make().check(lambda x: Odd())
+    assert result.status == "not yet"
+    assert "ZeroDivisionError" in result.feedback
+
+
+def test_too_few_devices(monkeypatch):
+    import jax
+
+    item = exercise("start.78", "T", minutes=1, difficulty=1, needs_devices=2)(type("triple", (), dict(vars(_Body))))
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    result = item.check(solution)
+    assert result.status == "cannot check here"
+    assert "needs at least 2 devices" in result.feedback and "tpulab.setup" in result.feedback
+    assert item.check(None).status == "not attempted"
+
+
+class _Body:
+    """Write `triple(x)`."""
+
+    hints = ("one", "two")
+    why = "Because."
+    stub = staticmethod(stub)
+    solution = staticmethod(solution)
+    check = staticmethod(check)
+    doubles = wrong("twice")(staticmethod(doubles))
+    adds = wrong("other")(staticmethod(adds))
+
+
+def test_a_result_reads_well_as_html_and_text():
+    result = Result.of("not yet", "`f(<x>)` gave **1**.\n\nSecond.")
+    assert repr(result) == "Not yet. f(<x>) gave 1.\n\nSecond."
+    page = result._repr_html_()
+    assert "<code>f(&lt;x&gt;)</code>" in page
+    assert "<strong>Not yet.</strong>" in page
+    assert page.count("<p") == 2
+    assert "color:" not in page.replace("border", ""), "text takes the page's colour, so it reads in a dark theme"
