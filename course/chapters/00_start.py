@@ -295,12 +295,14 @@ alt += " ".join(f"{part}: {', '.join(chapters)}." for part, chapters in steps.it
 
 # %%
 fig, ax = plt.subplots(figsize=(9.0, 3.8))
-dots = [(row, label) for row, chapters in enumerate(steps.values()) for label in chapters]
-ax.plot([row for row, _ in dots], color="0.75", linewidth=3, marker="", zorder=1)
-for column, (row, label) in enumerate(dots):
+dots = [
+    (row, len(chapters) - i, label) for row, chapters in enumerate(steps.values()) for i, label in enumerate(chapters)
+]
+ax.plot([row for row, _, _ in dots], color="0.75", linewidth=3, marker="", zorder=1)
+for column, (row, left, label) in enumerate(dots):
     ax.plot(column, row, markersize=9, color=f"C{row}", marker="osD^v"[row])
-    above = column % 2 == 0  # neighbours write on different sides
-    ax.annotate(label, (column, row), (0, 9 if above else -17), textcoords="offset points", ha="center")
+    spot, side = ((-6, 8), "left") if left % 2 else ((6, -18), "right")  # neighbours write on different sides
+    ax.annotate(label, (column, row), spot, textcoords="offset points", ha=side)
 ax.set(xticks=[], yticks=range(len(steps)), yticklabels=list(steps), ylim=(4.5, -0.5))
 ax.margins(x=0.07)
 ax.spines["bottom"].set_visible(False)
