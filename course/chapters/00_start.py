@@ -295,17 +295,16 @@ alt += " ".join(f"{part}: {', '.join(chapters)}." for part, chapters in steps.it
 
 # %%
 fig, ax = plt.subplots(figsize=(9.0, 3.8))
-dots = [
-    (row, len(chapters) - i, label) for row, chapters in enumerate(steps.values()) for i, label in enumerate(chapters)
-]
+dots = [(row, place, label) for row, part in enumerate(steps.values()) for place, label in enumerate(part, -len(part))]
 ax.plot([row for row, _, _ in dots], color="0.75", linewidth=3, marker="", zorder=1)
-for column, (row, left, label) in enumerate(dots):
+for column, (row, place, label) in enumerate(dots):
     ax.plot(column, row, markersize=9, color=f"C{row}", marker="osD^v"[row])
-    spot, side = ((-6, 8), "left") if left % 2 else ((6, -18), "right")  # neighbours write on different sides
+    spot, side = ((-6, 8), "left") if place % 2 else ((6, -18), "right")  # above, below
     ax.annotate(label, (column, row), spot, textcoords="offset points", ha=side)
 ax.set(xticks=[], yticks=range(len(steps)), yticklabels=list(steps), ylim=(4.5, -0.5))
-ax.margins(x=0.07)
-ax.spines["bottom"].set_visible(False)
+ax.margins(x=0.1)
+ax.tick_params(left=False)
+ax.spines[:].set_visible(False)
 tpulab.show(fig, alt=alt)
 
 # %% [markdown]
