@@ -54,8 +54,8 @@ for device in jax.devices():
 
 # %% [markdown]
 # On a laptop these are **simulated devices**: one CPU that introduces itself several times. Each has its own arrays and
-# its own copy of the program, so a program for eight chips runs here and gives the exact result. All of them share the
-# same cores, so their *speed* says nothing about a TPU, and no chapter pretends otherwise.
+# its own copy of the program, so a program for eight chips runs here and computes what eight chips would. All of them
+# share the same cores, so their *speed* says nothing about a TPU, and no chapter pretends otherwise.
 
 # %% [predict] start.p1
 
@@ -178,7 +178,7 @@ import math
 
 for name, shape in {"w": (784, 128), "b": (128,), "a scalar": ()}.items():
     array = jnp.zeros(shape)
-    print(f"{name}: {array.size:,} = {math.prod(shape):,} numbers, {array.nbytes:,} bytes")
+    print(f"{name} {shape}: {array.size:,} numbers (the product is {math.prod(shape):,}), {array.nbytes:,} bytes")
 
 # %% [exercise] start.2
 
@@ -206,7 +206,7 @@ print("y =", y, " x =", x)
 
 # %% [markdown]
 # A JAX array never changes; you ask for a new one that differs. That sounds wasteful, and inside a compiled function it
-# is not: the compiler sees that the old array is not needed any more and writes over it. Chapter 01 says what we get in
+# need not be: a compiler that sees that the old array is no longer wanted can write over it. Chapter 01 says what we get in
 # return.
 
 # %% [markdown]
@@ -295,7 +295,8 @@ alt += " ".join(f"{part}: {', '.join(chapters)}." for part, chapters in steps.it
 
 # %%
 fig, ax = plt.subplots(figsize=(9.0, 3.8))
-dots = [(row, place, label) for row, part in enumerate(steps.values()) for place, label in enumerate(part, -len(part))]
+parts = list(steps.values())
+dots = [(row, place, label) for row, part in enumerate(parts) for place, label in enumerate(part, -len(part))]
 ax.plot([row for row, _, _ in dots], color="0.75", linewidth=3, marker="", zorder=1)
 for column, (row, place, label) in enumerate(dots):
     ax.plot(column, row, markersize=9, color=f"C{row}", marker="osD^v"[row])

@@ -67,9 +67,9 @@ for _ in range(3):
 tpulab.reveal("pure.p1", layer.calls)
 
 # %% [markdown]
-# Once. The first call did not compute, it **recorded**: JAX sent a stand-in for `x` through your Python code and wrote
-# down what was done to it. The later calls ran the record. `self.calls += 1` is nothing that happens to `x`, so it is
-# not in there. No error, no warning, a wrong count.
+# Once. At the first call JAX **recorded**: it sent a stand-in for `x` through your Python code, wrote down what was done
+# to it, and compiled that. All three calls ran the record, none of them your Python. `self.calls += 1` is nothing that
+# happens to `x`, so it is not in there. No error, no warning, a wrong count.
 
 # %% [predict] pure.p2
 
@@ -79,7 +79,7 @@ layer.b = layer.b + 100.0
 after = compiled(x)
 print("the layer itself gives", layer(x)[0], " compiled:", after[0])
 
-tpulab.reveal("pure.p2", "the old b" if jnp.array_equal(before, after) else "the new b")
+tpulab.reveal("pure.p2", "the old b" if jnp.allclose(before, after) else "the new b")
 
 # %% [markdown]
 # That is the dangerous one. `self.w` and `self.b` came in by the back door, so the record holds them as constants. An
@@ -166,7 +166,8 @@ print("bias of 100 seen:", bool((compiled(shifted, x) > compiled(params, x)).all
 # | `torch.manual_seed(0)` | `key = jax.random.key(0)`, handed over |
 # | `torch.func.functional_call(layer, params, x)` | the same idea, from their side |
 #
-# Where torch is installed, the next cell compares the two. It is not needed.
+# Where torch is installed, the next cell compares the two; it is not needed. The cell after it shows that JAX without a
+# transformation is as eager as PyTorch: it runs line by line, and Python may branch and loop on values.
 
 # %% tags=["nbval-ignore-output"]
 try:
@@ -183,9 +184,6 @@ else:
         ours = apply(params, x)
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
     print(f"largest difference {np.abs(ours - theirs).max():.0e} (measured, torch {torch.__version__})")
-
-# %% [markdown]
-# Without a transformation JAX is as eager as PyTorch: it runs line by line, and Python may branch and loop on values.
 
 
 # %%
@@ -207,7 +205,7 @@ print(collatz(jnp.asarray(27)), "steps")
 # ## Trees of arrays
 #
 # Real parameters are not one dict but dicts in lists in dicts. JAX calls any such nest of dicts, lists and tuples a
-# **pytree**, and what is not a container is a **leaf**. All of JAX takes them wherever it takes an array.
+# **pytree**, and what is not a container is a **leaf**. JAX's transformations take trees wherever they take arrays.
 
 # %% [predict] pure.p3
 
@@ -313,9 +311,23 @@ for name, step in (("plain", smooth), ("compiled", jax.jit(smooth))):
     print(f"{name}: mean {state['mean']:.4f} after {state['steps']} steps")
 
 # %% [markdown]
-# The counter that compiling broke at the start now survives it. A whole model with dropout and a running mean has the
-# signature `y, new_state = apply(params, state, key, x, train)`: what it reads stands on the right, what it changes on
-# the left. Long, and complete.
+# The counter that compiling broke at the start now survives it. Put together, the layer with noise and a running mean:
+# what it reads stands in the brackets, what it changes comes back. A long list, and a complete one.
+
+
+# %%
+def forward(params, state, key, x, train):
+    state = smooth(state, jnp.mean(x)) if train else state
+    return apply(params, jitter(key, x - state["mean"], train)), state
+
+
+state = {"mean": 0.0, "steps": 0}
+for step in range(3):
+    y, state = forward(params, state, jax.random.fold_in(key, step), x, train=True)
+y, unchanged = forward(params, state, None, x, train=False)
+print(
+    f"{state['steps']} steps, mean {state['mean']:.3f}; evaluation needs no key and leaves {unchanged['steps']} steps"
+)
 
 # %% [exercise] pure.3
 
