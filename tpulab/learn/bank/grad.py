@@ -33,7 +33,13 @@ best_step = Prediction(
     "comes nearest to the truth?",
     ("1e-1", "1e-2", "1e-4", "1e-6"),
 )
-while_slope = Prediction("grad.p3", "What is `jax.grad(past_hundred)(3.0)`?", float)
+while_slope = Prediction(
+    "grad.p3",
+    "This loop runs as often as its input demands:\n\n"
+    "```python\ndef past_hundred(x):\n    while x < 100:\n        x = 2 * x\n    return x\n```\n\n"
+    "`past_hundred(3.0)` is 192. What is `jax.grad(past_hundred)(3.0)`?",
+    float,
+)
 corners = Prediction(
     "grad.p4",
     "At a corner a function has no slope, and JAX answers anyway. What does `jax.grad` give at 0.0 for these three?",
@@ -41,13 +47,15 @@ corners = Prediction(
 )
 where_slope = Prediction(
     "grad.p5",
-    "`root(x)` is `jnp.where(x > 0, jnp.sqrt(x), 0.0)`, so `root(-1.0)` is 0.0. What is `jax.grad(root)(-1.0)`?",
+    "`root(x)` is `jnp.where(x > 0, jnp.sqrt(x), 0.0)`. It gives 2 for 4.0, and 0 for 0.0 and for -1.0. What is "
+    "`jax.grad(root)(-1.0)`?",
     ("-0.5", "0", "inf", "nan"),
 )
 products = Prediction(
     "grad.p6",
-    "`chain` multiplies a batch by 4 weight matrices, one after the other: 4 matrix products. How many matrix "
-    "products does `jax.grad(chain)` record, if it gives the gradient of all 4 weights (and not of the batch)?",
+    "`chain` is four layers without relu: `x = x @ w` for each of 4 square weight matrices `w`, then a mean of squares. "
+    "So it takes 4 matrix products. How many does its gradient for all 4 weights take (forward pass included; no "
+    "gradient for the batch `x`)?",
     int,
 )
 
@@ -423,120 +431,7 @@ def _expect_descent(call: str, got: Any, loss64: Callable[[Any], Any], start: An
     )
 
 
-@exercise("grad.3", "A gradient without grad", minutes=6, difficulty=2)
-class numerical_gradient:
-    """Write `numerical_gradient(f, x, h)`: the gradient of `f` at `x` by central differences, without any of JAX's
-    transformations. It is what you will check other people's gradients with.
-
-    `x` is a float array of any shape, `f(x)` a number. Entry `i` of the result, which has the shape of `x`, is
-    `(f(x with h added to entry i) - f(x with h subtracted from entry i)) / (2 * h)`. Leave `x` as it was.
-
-    Example: `f = lambda v: v[0] ** 3 + v[1]`, `x = np.array([1.0, 5.0])`, `h = 0.5` gives `[3.25, 1.0]`. (The exact
-    gradient is `[3, 1]`; with an `h` as large as this the difference shows.)
-    """
-
-    hints = (
-        "One entry at a time: two calls of `f` for each.",
-        "`np.ndindex(x.shape)` runs over the indices of an array of any shape.",
-        "Make `step = np.zeros_like(x)`, set `step[i] = h`, and use `f(x + step)` and `f(x - step)`.",
-    )
-    why = (
-        "Two evaluations per entry, nothing else: an independent witness, slow (2n calls) and only about right, "
-        "which is why it checks gradients and does not replace them."
-    )
-    notes = "The large `h` in the check tells central from one-sided differences and both from the exact gradient."
-
-    @staticmethod
-    def stub(f, x, h):
-        # about 6 lines, NumPy
-        raise NotImplementedError
-
-    @staticmethod
-    def solution(f, x, h):
-        gradient = np.zeros(x.shape)
-        for i in np.ndindex(x.shape):
-            step = np.zeros_like(x)
-            step[i] = h
-            gradient[i] = (f(x + step) - f(x - step)) / (2 * h)
-        return gradient
-
-    @wrong("one-sided")
-    @staticmethod
-    def forward_difference(f, x, h):
-        gradient = np.zeros(x.shape)
-        for i in np.ndindex(x.shape):
-            step = np.zeros_like(x)
-            step[i] = h
-            gradient[i] = (f(x + step) - f(x)) / h
-        return gradient
-
-    @wrong("2 * h")
-    @staticmethod
-    def divides_by_h(f, x, h):
-        gradient = np.zeros(x.shape)
-        for i in np.ndindex(x.shape):
-            step = np.zeros_like(x)
-            step[i] = h
-            gradient[i] = (f(x + step) - f(x - step)) / h
-        return gradient
-
-    @wrong("exact gradient")
-    @staticmethod
-    def uses_grad(f, x, h):
-        return jax.grad(f)(x)
-
-    @wrong("all entries at once")
-    @staticmethod
-    def moves_everything(f, x, h):
-        return (f(x + h) - f(x - h)) / (2 * h) * np.ones_like(x)
-
-    @wrong("put back")
-    @staticmethod
-    def leaves_the_step_in(f, x, h):
-        gradient, moved = np.zeros(x.shape), x.copy()
-        for i in np.ndindex(x.shape):
-            moved[i] = x[i] + h
-            above = f(moved)
-            moved[i] = x[i] - h
-            gradient[i] = (above - f(moved)) / (2 * h)
-        return gradient
-
-    @staticmethod
-    def check(answer):
-        for seed, shape, h in ((31, (4,), 0.5), (32, (2, 3), 0.25), (33, (5, 1, 2), 0.125), (34, (1,), 0.0625)):
-            c, x = (array.astype(np.float64) for array in _random(seed, shape, shape))
-            c += 2.0
-
-            def f(v, c=c):
-                return (c * v**3).sum() + (v * c).sum() ** 2
-
-            # By hand: the cube gives 3 c x^2 + c h^2, the squared sum (a second-degree polynomial) is exact.
-            exact = 3 * c * x**2 + 2 * (x * c).sum() * c
-            expected = exact + c * h**2
-            # One-sided: h/2 times the second derivative comes on top, and of the cube h^2 once more.
-            second = 6 * c * x + 2 * c**2
-            one_sided = exact + h / 2 * second + c * h**2
-            backward = exact - h / 2 * second + c * h**2
-            together = (f(x + h) - f(x - h)) / (2 * h) * np.ones_like(x)
-            expect_close(
-                attempt(answer, f, x, h, name="numerical_gradient"),
-                expected,
-                call=call_text(answer, ("f", x, h), name="numerical_gradient").replace("'f'", "f"),
-                cause="Entry i is `(f(x + step) - f(x - step)) / (2 * h)` where `step` is `h` at entry i and 0 "
-                "elsewhere; each entry must be put back before the next one moves.",
-                mistakes=[
-                    (exact, "That is the exact gradient; the difference quotient with this `h` was asked for."),
-                    (one_sided, "That is a one-sided difference: step to both sides of `x`."),
-                    (backward, "That is a one-sided difference: step to both sides of `x`."),
-                    (2 * expected, "The two points are `2 * h` apart; divide by that."),
-                    (together, "You moved all entries at once; move one at a time."),
-                ],
-                rtol=2e-3,
-                atol=1e-3,
-            )
-
-
-@exercise("grad.4", "Freeze some parameters", minutes=5, difficulty=2)
+@exercise("grad.3", "Freeze some parameters", minutes=5, difficulty=2)
 class freeze:
     """Write `freeze(loss, names)`, which returns a function of the same arguments as `loss`: same values, but with a
     gradient of **zero** for the parameters in `names`.
@@ -670,6 +565,119 @@ class freeze:
                     ],
                     rtol=1e-3,
                 )
+
+
+@exercise("grad.4", "A gradient without grad", minutes=6, difficulty=2)
+class numerical_gradient:
+    """Write `numerical_gradient(f, x, h)`: the gradient of `f` at `x` by central differences, without any of JAX's
+    transformations. It is what you will check other people's gradients with.
+
+    `x` is a float array of any shape, `f(x)` a number. Entry `i` of the result, which has the shape of `x`, is
+    `(f(x with h added to entry i) - f(x with h subtracted from entry i)) / (2 * h)`. Leave `x` as it was.
+
+    Example: `f = lambda v: v[0] ** 3 + v[1]`, `x = np.array([1.0, 5.0])`, `h = 0.5` gives `[3.25, 1.0]`. (The exact
+    gradient is `[3, 1]`; with an `h` as large as this the difference shows.)
+    """
+
+    hints = (
+        "One entry at a time: two calls of `f` for each.",
+        "`np.ndindex(x.shape)` runs over the indices of an array of any shape.",
+        "Make `step = np.zeros_like(x)`, set `step[i] = h`, and use `f(x + step)` and `f(x - step)`.",
+    )
+    why = (
+        "Two evaluations per entry, nothing else: an independent witness, slow (2n calls) and only about right, "
+        "which is why it checks gradients and does not replace them."
+    )
+    notes = "The large `h` in the check tells central from one-sided differences and both from the exact gradient."
+
+    @staticmethod
+    def stub(f, x, h):
+        # about 6 lines, NumPy
+        raise NotImplementedError
+
+    @staticmethod
+    def solution(f, x, h):
+        gradient = np.zeros(x.shape)
+        for i in np.ndindex(x.shape):
+            step = np.zeros_like(x)
+            step[i] = h
+            gradient[i] = (f(x + step) - f(x - step)) / (2 * h)
+        return gradient
+
+    @wrong("one-sided")
+    @staticmethod
+    def forward_difference(f, x, h):
+        gradient = np.zeros(x.shape)
+        for i in np.ndindex(x.shape):
+            step = np.zeros_like(x)
+            step[i] = h
+            gradient[i] = (f(x + step) - f(x)) / h
+        return gradient
+
+    @wrong("2 * h")
+    @staticmethod
+    def divides_by_h(f, x, h):
+        gradient = np.zeros(x.shape)
+        for i in np.ndindex(x.shape):
+            step = np.zeros_like(x)
+            step[i] = h
+            gradient[i] = (f(x + step) - f(x - step)) / h
+        return gradient
+
+    @wrong("exact gradient")
+    @staticmethod
+    def uses_grad(f, x, h):
+        return jax.grad(f)(x)
+
+    @wrong("all entries at once")
+    @staticmethod
+    def moves_everything(f, x, h):
+        return (f(x + h) - f(x - h)) / (2 * h) * np.ones_like(x)
+
+    @wrong("put back")
+    @staticmethod
+    def leaves_the_step_in(f, x, h):
+        gradient, moved = np.zeros(x.shape), x.copy()
+        for i in np.ndindex(x.shape):
+            moved[i] = x[i] + h
+            above = f(moved)
+            moved[i] = x[i] - h
+            gradient[i] = (above - f(moved)) / (2 * h)
+        return gradient
+
+    @staticmethod
+    def check(answer):
+        for seed, shape, h in ((31, (4,), 0.5), (32, (2, 3), 0.25), (33, (5, 1, 2), 0.125), (34, (1,), 0.0625)):
+            c, x = (array.astype(np.float64) for array in _random(seed, shape, shape))
+            c += 2.0
+
+            def f(v, c=c):
+                return (c * v**3).sum() + (v * c).sum() ** 2
+
+            # By hand: the cube gives 3 c x^2 + c h^2, the squared sum (a second-degree polynomial) is exact.
+            exact = 3 * c * x**2 + 2 * (x * c).sum() * c
+            expected = exact + c * h**2
+            # One-sided: h/2 times the second derivative comes on top, and of the cube h^2 once more.
+            second = 6 * c * x + 2 * c**2
+            one_sided = exact + h / 2 * second + c * h**2
+            backward = exact - h / 2 * second + c * h**2
+            together = (f(x + h) - f(x - h)) / (2 * h) * np.ones_like(x)
+            expect_close(
+                attempt(answer, f, x, h, name="numerical_gradient"),
+                expected,
+                call=call_text(answer, ("f", x, h), name="numerical_gradient").replace("'f'", "f"),
+                cause="Entry i is `(f(x + step) - f(x - step)) / (2 * h)` where `step` is `h` at entry i and 0 "
+                "elsewhere; each entry must be put back before the next one moves.",
+                mistakes=[
+                    (exact, "That is the exact gradient; the difference quotient with this `h` was asked for."),
+                    (one_sided, "That is a one-sided difference: step to both sides of `x`."),
+                    (backward, "That is a one-sided difference: step to both sides of `x`."),
+                    (2 * expected, "The two points are `2 * h` apart; divide by that."),
+                    (together, "You moved all entries at once; move one at a time."),
+                ],
+                rtol=2e-3,
+                atol=1e-3,
+            )
 
 
 @exercise("grad.5", "Lengths without NaN", minutes=7, difficulty=3, core=True)
