@@ -751,6 +751,12 @@ class lengths:
         safe = jnp.where(squares > 0, squares, 1.0)
         return jnp.where(squares > 0, jnp.sqrt(safe), 0.0)
 
+    @wrong("put the 0 back")
+    @staticmethod
+    def inner_where_only(rows):
+        squares = jnp.sum(rows**2, axis=1)
+        return jnp.sqrt(jnp.where(squares > 0, squares, 1.0))
+
     @wrong("gradient should be")
     @staticmethod
     def no_gradient_at_all(rows):
@@ -773,7 +779,15 @@ class lengths:
                 call=call,
                 cause="A constant added to the squares, or a floor under them, changes short rows and zeros; "
                 "replace zeros alone.",
-                mistakes=[(columns, "One length for each row: sum over axis 1.")],
+                mistakes=[
+                    (columns, "One length for each row: sum over axis 1."),
+                    (norms[:, None], "The result has shape `(n,)`: keep no axis of length 1."),
+                    (norms**2, "These are the squares of the lengths; the root is missing."),
+                    (
+                        np.where(norms > 0, norms, 1.0),
+                        "Rows of zeros have the stand-in's length: put the 0 back with a second `where` after the root.",
+                    ),
+                ],
                 atol=1e-8,
             )
             slopes = weights[:, None] * rows / np.where(norms > 0, norms, 1.0)[:, None]
@@ -889,7 +903,7 @@ class jacobian:
                 atol=1e-4,
             )
             once = hidden * (n + m)
-            spent = _multiply_adds(_recorded(lambda v: answer(f, v), given, name="jacobian"))
+            spent = _multiply_adds(_recorded(lambda v: answer(f, v), given, name="jax.make_jaxpr(jacobian)"))
             # Forward n + 1 runs, reverse 2 m + 1; a run or two more to learn the shape.
             expect(
                 spent <= once * (2 * min(n, m) + 4),
@@ -991,7 +1005,9 @@ class hvp:
         def quartic(x):
             return jnp.sum((x @ a) ** 4) / 4
 
-        steps = _recorded(lambda x, v: answer(quartic, x, v), jnp.asarray(x), jnp.asarray(v), name="hvp")
+        steps = _recorded(
+            lambda x, v: answer(quartic, x, v), jnp.asarray(x), jnp.asarray(v), name="jax.make_jaxpr(hvp)"
+        )
         largest, runs = _largest(steps), _multiply_adds(steps) / a.size
         expect(
             largest < x.size**2,
@@ -1119,6 +1135,16 @@ class clip_gradient:
         identity.defvjp(lambda x: (x, None), lambda _, g: (jnp.minimum(g, limit),))
         return identity(x)
 
+    @wrong("forward rule clips")
+    @staticmethod
+    def forward_rule_clips(x, limit):
+        @jax.custom_vjp
+        def identity(x):
+            return x
+
+        identity.defvjp(lambda x: (jnp.clip(x, -limit, limit), None), lambda _, g: (jnp.clip(g, -limit, limit),))
+        return identity(x)
+
     @wrong("norm")
     @staticmethod
     def scales_the_norm(x, limit):
@@ -1185,6 +1211,13 @@ class clip_gradient:
                 np.clip(3 * x**2, -limit, limit),
                 call=f"The gradient of `jnp.sum(clip_gradient(x, {limit})**3)`",
                 cause="What arrives here is `3 * x**2`.",
+                mistakes=[
+                    (
+                        np.clip(3 * np.clip(x, -limit, limit) ** 2, -limit, limit),
+                        "Your forward rule clips the value: under `grad` it runs instead of the function itself, and "
+                        "must give the same.",
+                    )
+                ],
                 rtol=1e-3,
             )
 
