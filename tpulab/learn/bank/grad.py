@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ...compat import is_traced
 from ..exercise import exercise, wrong
 from ..prediction import Prediction
 from ..verdict import attempt, call_text, describe, expect, expect_close, is_close
@@ -210,7 +211,7 @@ class tangent:
             traced = []
 
             def watched(x, f=f, traced=traced):
-                traced.append(isinstance(x, jax.core.Tracer))
+                traced.append(is_traced(x))
                 return f(x)
 
             line = attempt(answer, watched, x0, name="tangent")
