@@ -400,7 +400,9 @@ class count_traces:
     @wrong("was never called in some trials")
     @staticmethod
     def keys_by_hand(f, inputs):
-        return len({(str(jax.tree.structure(x)), *(str(jax.typeof(leaf)) for leaf in jax.tree.leaves(x))) for x in inputs})
+        return len(
+            {(str(jax.tree.structure(x)), *(str(jax.typeof(leaf)) for leaf in jax.tree.leaves(x))) for x in inputs}
+        )
 
     @staticmethod
     def check(answer):
