@@ -61,7 +61,7 @@ def _describe_array(value: Any) -> str:
             name = short + name.removeprefix(long)
             break
     text = f"{name}[{','.join(map(str, value.shape))}]"
-    if isinstance(value, jax.core.Tracer) or not 0 < value.size <= 6:
+    if isinstance(value, (jax.core.Tracer, jax.ShapeDtypeStruct)) or not 0 < value.size <= 6:
         return text
     numbers = ", ".join(
         f"{item:.6g}" if name[0] in "fb" and name != "bool" else str(item)
