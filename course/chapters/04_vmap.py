@@ -79,7 +79,7 @@ print("result:", result.shape)
 tpulab.reveal("vmap.p1", {"lines": len(seen), "dimensions": seen[0]})
 
 # %% [markdown]
-# Once, and inside `x` is a vector. As under `jit`, a stand-in goes through your function; this one pretends to be one example and carries the batch behind its back. Each operation done to it is replaced by one on the whole batch. The record shows how:
+# Once, and inside `x` is a vector. (Call it again and it prints again: `vmap` alone keeps no record.) As under `jit`, a stand-in goes through your function; this one pretends to be one example and carries the batch behind its back. Each operation done to it is replaced by one on the whole batch. The record shows how:
 
 # %%
 batched_layer = jax.vmap(layer, in_axes=(None, 0))
@@ -89,16 +89,17 @@ for name, f, x in (("one", layer, batch[0]), ("vmap", batched_layer, batch)):
         print(f"{name:5} {eqn.primitive.name:17} {shapes} -> {eqn.outvars[0].aval.shape}")
         if eqn.primitive.name == "dot_general":
             print("      sums over axes", eqn.params["dimension_numbers"][0])
+print("operations for 5,000 rows:", len(jax.make_jaxpr(batched_layer)(params, jnp.zeros((5000, 3))).eqns))
 
 # %% [markdown]
-# Vector times matrix has become **one** matrix product, (5, 3) times (3, 4). `dot_general` now sums over axis 1 of the batch, where it was axis 0 of the vector. (`custom_jvp_call` is `relu`.) One operation more, to line up `b`, and no loop: the record has as many lines for 5,000 rows.
+# Vector times matrix has become **one** matrix product, (5, 3) times (3, 4). `dot_general` now sums over axis 1 of the batch, where it was axis 0 of the vector. (`custom_jvp_call` is `relu`.) One operation more, to line up `b`, and no loop: the record is as long for 5,000 rows as for 5.
 
 # %% [exercise] vmap.1
 
 # %% [markdown]
 # ## Which axis?
 #
-# Examples need not be rows. The picture numbers each entry by the example that it belongs to; a dot belongs to all. Below it, the same in code: the examples in columns; the result in columns too, by `out_axes`; and, since an entry of `in_axes` may be a tree that mirrors its argument, a shared `w` with a bias for each example.
+# Examples need not be rows. The picture numbers each entry by the example that it belongs to. Below it, the same in code: the examples in columns; the result in columns too, by `out_axes`; and, since an entry of `in_axes` may be a tree that mirrors its argument, a shared `w` with a bias for each example.
 
 
 # %%
@@ -106,7 +107,7 @@ def draw(ax, shape, axis, title):
     examples = np.indices(shape)[axis] if axis is not None else np.full(shape, -1)
     ax.imshow(examples, alpha=0.45, vmin=-1, vmax=4)
     for (i, j), example in np.ndenumerate(examples):
-        ax.text(j, i, example if example >= 0 else "·", ha="center", va="center")
+        ax.text(j, i, example if example >= 0 else "all", ha="center", va="center", fontsize=9)
     ax.set(title=title, xticks=[], yticks=[], xlabel=f"{shape[1]} columns", ylabel=f"{shape[0]} rows")
 
 
@@ -115,7 +116,7 @@ draw(axes[0], (3, 4), None, "w\nin_axes: None")
 draw(axes[1], (5, 3), 0, "x\nin_axes: 0")
 draw(axes[2], (3, 5), 1, "x in columns\nin_axes: 1")
 draw(axes[3], (5, 4), 0, "result\nout_axes: 0")
-tpulab.show(fig, alt="All of w is shared; rows of x belong to examples 0 to 4, or its columns.")
+tpulab.show(fig, alt="All of w is shared; each row of x belongs to one of examples 0 to 4, or each column.")
 
 # %%
 columns = batch.T  # one example per column
@@ -189,7 +190,7 @@ print(jax.tree.map(jnp.shape, each))
 norms = jnp.sqrt(sum(jnp.sum(g.reshape(12, -1) ** 2, axis=1) for g in jax.tree.leaves(each)))
 fig, ax = plt.subplots()
 bars = ax.bar(range(12), norms)
-bars[7].set(hatch="//", color="#E69F00", edgecolor="black")
+bars[7].set(hatch="//", facecolor="#E69F00", edgecolor="black")
 ax.text(7.6, norms[7], "bad target", va="top")
 ax.set(xlabel="example", ylabel="length of its gradient", xticks=range(12))
 tpulab.show(
@@ -315,7 +316,7 @@ ways = {
 # %% [predict] vmap.p5
 
 # %% tags=["nbval-ignore-output"]
-sizes = [1, 8, 64, 512]
+sizes = [1, 4, 16, 64, 256]
 seconds = {name: [] for name in ways}
 for n in sizes:
     inputs = jax.random.normal(x_key, (n, 64))
@@ -339,7 +340,9 @@ tpulab.show(
 )
 
 # %% [markdown]
-# A Python loop pays for asking at every row, compiled or not; `vmap` asks once. `lax.map` is one program too, but takes its rows one at a time: it is for batches whose intermediates don't fit into memory. At one example there is nothing to gain, and with a layer that keeps the machine busy for milliseconds the asking matters less.
+# A Python loop pays for asking at every row, compiled or not. `vmap` pays once a call, but not little: without `jit` each operation is replaced anew every time, and for one example that costs more than it saves. `jit` outside removes the price.
+#
+# `lax.map` is one program too, but takes its rows one at a time: for batches whose intermediates don't fit into memory. With a layer that keeps the machine busy for milliseconds all this matters less.
 #
 # ## Many models at once
 #
@@ -360,8 +363,7 @@ models = jax.vmap(init)(jax.random.split(jax.random.key(6), 4))
 step_all = jax.jit(jax.vmap(train_step))
 for step in range(201):
     if step % 100 == 0:
-        each_loss = jax.vmap(losses, in_axes=(0, None, None))(models, xs, ys)
-        print(step, np.mean(each_loss, axis=1).round(2))
+        print(step, np.asarray(jax.vmap(losses, in_axes=(0, None, None))(models, xs, ys)).mean(axis=1).round(2))
     models = step_all(models)
 
 # %% [exercise] vmap.7

@@ -43,8 +43,8 @@ both_branches = Prediction(
 )
 speed = Prediction(
     "vmap.p5",
-    "A batch of 512 vectors, a layer from 64 to 64 numbers, on the machine you are at. How many times faster than "
-    "the Python loop over `layer` is `jax.jit(jax.vmap(layer))`? (Half to double counts as right, twice over.)",
+    "A batch of 256 vectors, a layer from 64 to 64 numbers, on the machine you are at. How many times faster than "
+    "the Python loop over `layer` is `jax.jit(jax.vmap(layer))`? (A quarter to four times of what is measured counts as right.)",
     float,
     within=4.0,
 )
