@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from ..exercise import exercise, wrong
@@ -596,7 +596,7 @@ class place:
 
     @staticmethod
     def solution(params, batch):
-        mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+        mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(AxisType.Auto,))
         whole, by_rows = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
         return jax.device_put(params, whole), jax.device_put(batch, by_rows)
 
@@ -684,9 +684,10 @@ class make_update:
 
     hints = (
         "Which lines of the old step speak of devices? None of them is needed: write the step for one device.",
-        "Then say where things lie: `jax.device_put` on the way in, before a jitted step is called; or "
-        "`in_shardings=(whole, by_rows)` on `jax.jit`, which takes one sharding per argument.",
-        "`jax.jit(step, in_shardings=(whole, by_rows), out_shardings=whole)`, with the two shardings of one mesh.",
+        "Then say where things lie: `jax.device_put` on the way in, *before* the jitted step is called, and "
+        "`out_shardings` for what comes back.",
+        "`step(jax.device_put(params, whole), jax.device_put(batch, by_rows))`, with the two shardings of one mesh. (Or "
+        "leave the placing to `jax.jit(step, in_shardings=(whole, by_rows), out_shardings=whole)`.)",
     )
     why = "Under `jit` a program means what it means on one device; the shardings only say where, and XLA adds the sum."
     notes = (
@@ -696,18 +697,21 @@ class make_update:
 
     @staticmethod
     def stub(loss, rate):
-        # about 8 lines
+        # about 10 lines
         raise NotImplementedError
 
     @staticmethod
     def solution(loss, rate):
-        mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+        mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(AxisType.Auto,))
         whole, by_rows = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
 
-        @partial(jax.jit, in_shardings=(whole, by_rows), out_shardings=whole)
-        def update(params, batch):
+        @partial(jax.jit, out_shardings=whole)
+        def step(params, batch):
             grads = jax.grad(loss)(params, batch)
             return jax.tree.map(lambda p, g: p - rate * g, params, grads)
+
+        def update(params, batch):
+            return step(jax.device_put(params, whole), jax.device_put(batch, by_rows))
 
         return update
 
@@ -881,7 +885,7 @@ class column_sums:
 
     @staticmethod
     def solution(x):
-        mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+        mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(AxisType.Auto,))
 
         def sums(block):
             part = block.sum(axis=0)
