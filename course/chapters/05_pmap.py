@@ -281,8 +281,8 @@ with tpulab.expect_error(AttributeError):
     update(replicated, shards)
 
 # %% [markdown]
-# `device_put_replicated` left JAX with 0.8. (An older version gets past it, straight to the next error.) What it did is a
-# stack of `n` copies, so stack them. Then meet `jax.tree_map`, which left with 0.6 and lives on as `jax.tree.map`:
+# `device_put_replicated` was deprecated in 0.8.1 and is gone. (Jax 0.7 still has it, and goes straight to the next error.)
+# It made a stack of `n` copies, so stack them. Then meet `jax.tree_map`, which left with 0.6 and lives on as `jax.tree.map`:
 
 # %%
 replicated = jax.tree.map(lambda leaf: np.stack([leaf] * n), params)
@@ -306,7 +306,7 @@ print("mended, and equal to one device:", largest_difference(after, alone) < 1e-
 # cannot be tried here.
 #
 # <!-- claim 8: holds with conditions: one call spreads the step exactly; reshape, copies and pmean stay with you; thousands of cores cannot be tested here -->
-# <!-- claim 9: does not hold: the decorator call, device_put_replicated (since 0.8) and jax.tree_map (since 0.6) raise; three repairs make it right -->
+# <!-- claim 9: does not hold: the decorator call, device_put_replicated (after 0.8) and jax.tree_map (since 0.6) raise; three repairs make it right -->
 
 # %% [markdown]
 # ## The same step, written today
@@ -405,7 +405,7 @@ def brightness(block):
 
 
 each, overall = jax.shard_map(brightness, mesh=mesh, in_specs=P("data"), out_specs=(P("data"), P()))(images)
-print("one per device:", np.round(each, 3))
+print("one per device:", ", ".join(f"{value:.3f}" for value in each))
 print(f"all: {overall:.4f}, NumPy says {images.mean():.4f}")
 
 with tpulab.expect_error(ValueError):
@@ -421,6 +421,7 @@ with tpulab.expect_error(ValueError):
 #
 # Last, a collective that hands values to neighbours: `lax.ppermute`, with pairs *from, to*. Chips on a torus do
 # nothing else; chapter 10 builds the big collectives from it.
+
 
 # %%
 def from_the_left(block):

@@ -48,6 +48,10 @@ all_reduce = Prediction(
 )
 
 
+# What versions call the sum over a named axis, and the other collectives that can stand for it.
+_COLLECTIVES = {"psum", "psum2", "psum_invariant", "all_gather", "all_gather_invariant", "reduce_scatter", "all_to_all"}
+
+
 def _random(seed, *shape, shift=0.0):
     return (np.random.default_rng(seed).normal(size=shape) + shift).astype(np.float32)
 
@@ -272,7 +276,7 @@ class my_pmean:
     def only_sums(tree, axis_name):
         return lax.psum(tree, axis_name)
 
-    @wrong("jax.device_count()")
+    @wrong("divide")
     @staticmethod
     def divides_by_devices(tree, axis_name):
         return jax.tree.map(lambda leaf: lax.psum(leaf, axis_name) / jax.device_count(), tree)
@@ -420,6 +424,32 @@ class make_parallel_step:
 
         return step
 
+    @wrong("no `pmap`")
+    @staticmethod
+    def computes_on_one_and_copies(loss, rate):
+        by_rows = NamedSharding(jax.sharding.Mesh(np.array(jax.devices()), ("devices",)), P("devices"))
+
+        @jax.jit
+        @partial(jax.vmap, axis_name="devices")
+        def step(params, batch):
+            grads = lax.pmean(jax.grad(loss)(params, batch), "devices")
+            return jax.tree.map(lambda p, g: p - rate * g, params, grads)
+
+        return lambda params, batch: jax.device_put(step(params, batch), by_rows)
+
+    @wrong("one device's rows")
+    @staticmethod
+    def puts_the_rows_together(loss, rate):
+        by_rows = NamedSharding(jax.sharding.Mesh(np.array(jax.devices()), ("devices",)), P("devices"))
+
+        @jax.jit
+        def step(params, batch):
+            one = jax.tree.map(lambda leaf: leaf[0], params)
+            grads = jax.grad(loss)(one, jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch))
+            return jax.tree.map(lambda p, g: p - rate * g, params, grads)
+
+        return lambda params, batch: jax.device_put(step(params, batch), by_rows)
+
     @wrong("traced `loss` again")
     @staticmethod
     def maps_anew_each_time(loss, rate):
@@ -454,7 +484,15 @@ class make_parallel_step:
                 copies = jax.tree.map(lambda leaf: np.stack([leaf] * devices), params)
                 params = _parallel_trial(new, params, copies, batch, rate)
                 stacked = new
-            expect(traces, "`step` never called `loss`.")
+            expect(
+                set(traces) == {(rows, features)},
+                f"`step` called `loss` on a batch of shape {traces[-1] if traces else ()}; on each device it is one "
+                f"device's rows, {(rows, features)}.",
+            )
+            expect(
+                {"xla_pmap", "shard_map"} & set(primitives(step, stacked, batch)),  # pmap before and since jax 0.8
+                "The values are right, but no `pmap` was recorded: one program computed for all and copied its result.",
+            )
 
 
 def _parallel_trial(new, params, stacked, batch, rate):
@@ -796,7 +834,7 @@ class make_update:
         n = jax.device_count()
         for seed, (rows, features, rate) in enumerate([(3 * n, n, 0.1), (2 * n, 2 * n, 0.05)]):
             traces, layouts = [], []
-            loss = _watched(_linear_loss(traces), layouts)
+            loss = _watched(_linear_loss(traces), rows, layouts)
             update = attempt(answer, loss, rate, name="make_update")
             expect(callable(update), f"`make_update(loss, {rate})` gave {describe(update)}; expected a function.")
             params = {"w": _random(seed, features), "b": np.float32(-0.5)}
@@ -827,12 +865,13 @@ class make_update:
             _check_layout(current, layouts, rows // n)
 
 
-def _watched(loss, layouts):
-    """A loss that also notes how the compiler has laid out the batch."""
+def _watched(loss, rows, layouts):
+    """A loss that also notes how the compiler has laid out the batch, where it sees the whole of it."""
 
     def watched(params, batch):
         x, _ = batch
-        jax.debug.inspect_array_sharding(x, callback=lambda s: layouts.append(s.shard_shape(x.shape)))
+        if len(x) == rows:
+            jax.debug.inspect_array_sharding(x, callback=lambda s: layouts.append(s.shard_shape(x.shape)))
         return loss(params, batch)
 
     return watched
@@ -850,10 +889,6 @@ def _check_layout(params, layouts, rows_each):
         f"{rows_each}. All devices compute on the same rows, so they share no work. (`device_put` inside a jitted "
         "function does not split an array: place it outside, or use `in_shardings`.)",
     )
-
-
-# What versions call the sum over a named axis, and the other collectives that can stand for it.
-_COLLECTIVES = {"psum", "psum2", "psum_invariant", "all_gather", "all_gather_invariant", "reduce_scatter", "all_to_all"}
 
 
 @exercise("pmap.7", "Partial sums", minutes=9, difficulty=4, needs_devices=2)
@@ -974,6 +1009,7 @@ class column_sums:
                 ((parts, total / n), "The second part is the mean over the devices; add, don't average."),
                 ((total, parts), "The order is partials first, then the total."),
             ]
+            got = tuple(got) if isinstance(got, list) else got
             expect_close(got, (parts, total), call=call, mistakes=mistakes)
             names = primitives(answer, x)
             expect("shard_map" in names, f"{call} is right, but there is no `shard_map` in what was recorded.")
