@@ -15,6 +15,8 @@ from typing import Any
 PYTHON_FIRST, PYTHON_LAST = (3, 11), (3, 13)  # tested from one to the other
 MEMORY_GB = 1.0  # a kernel after work on 8 simulated devices holds about 0.3 GB; the rest is for JupyterLab
 DISK_GB = 0.5
+# What jupyter_client replaces by the Python that runs it.
+_THIS_PYTHON = ("python", f"python{sys.version_info[0]}", f"python{sys.version_info[0]}.{sys.version_info[1]}")
 _INSTALL = "pip install 'tpulab[lab]'"
 _REBUILD = f"rebuild the environment (in a clone: make clean setup; elsewhere: {_INSTALL} in a fresh one)"
 
@@ -177,18 +179,20 @@ def jupyterlab(answer: Mapping[str, Any]) -> Check:
 
 def kernel(answer: Mapping[str, Any]) -> Check:
     """Look whether a notebook's kernel starts and is this Python."""
-    if error := answer.get("error"):
+    runs = answer.get("executable") or answer.get("runs", "")
+    prefix = answer.get("prefix")
+    is_other = not _same_place(prefix, sys.prefix) if prefix else runs not in (*_THIS_PYTHON, sys.executable, "")
+    error = answer.get("error", "")
+    if is_other:
+        found = f"python3 is another Python, {runs} ({answer['spec']}), not {sys.executable}"
+        remedy = "open notebooks with `tpulab lab`, which takes this one, or remove the other: "
+        return Check("kernel", False, found, f"{remedy}python -m jupyter kernelspec remove python3")
+    if error:
         missing = "No module named" in error or "NoSuchKernel" in error
         return Check("kernel", False, f"does not start: {error}", _INSTALL if missing else _REBUILD)
-    found = answer["executable"]
-    if not _same_place(answer["prefix"], sys.prefix):
-        remedy = (
-            "open notebooks with `tpulab lab`, or remove the other one: python -m jupyter kernelspec remove python3"
-        )
-        return Check("kernel", False, f"python3 is another Python, {found}, not {sys.executable}", remedy)
     if not answer["tpulab"]:
-        return Check("kernel", False, f"{found} starts, but finds no tpulab", _REBUILD)
-    return Check("kernel", True, f"starts, {found}")
+        return Check("kernel", False, f"{runs} starts, but finds no tpulab", _REBUILD)
+    return Check("kernel", True, f"starts, {runs}")
 
 
 def disk(folder: Path | None = None) -> Check:

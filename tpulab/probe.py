@@ -67,9 +67,15 @@ def first_cell() -> dict[str, Any]:
 
 def kernel() -> dict[str, Any]:
     """Start the kernel that Jupyter finds under the name python3, and ask it which Python it is."""
+    from jupyter_client.kernelspec import get_kernel_spec
     from jupyter_client.manager import start_new_kernel
 
-    manager, client = start_new_kernel(startup_timeout=60, kernel_name="python3")
+    spec = get_kernel_spec("python3")
+    about = {"runs": spec.argv[0], "spec": spec.resource_dir}
+    try:
+        manager, client = start_new_kernel(startup_timeout=60, kernel_name="python3")
+    except Exception as error:
+        return about | {"error": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
     try:
         questions = {
             "executable": "__import__('sys').executable",
@@ -78,7 +84,7 @@ def kernel() -> dict[str, Any]:
         }
         reply = client.execute_interactive("", silent=True, user_expressions=questions, timeout=30)
         answers = reply["content"]["user_expressions"]
-        return {name: ast.literal_eval(answer["data"]["text/plain"]) for name, answer in answers.items()}
+        return about | {name: ast.literal_eval(answer["data"]["text/plain"]) for name, answer in answers.items()}
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

@@ -13,6 +13,7 @@ import time
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 from .status import INTERRUPTED, OK, UNFINISHED, WRONG_USE, Stop
 
@@ -71,7 +72,7 @@ def command(folder: Path, port: int, *, first: str, browser: bool) -> list[str]:
         "ServerApp.port": port,
         "ServerApp.port_retries": 0,
         "ServerApp.root_dir": folder,
-        "ServerApp.default_url": f"/lab/tree/{first}" if first else "/lab",
+        "ServerApp.default_url": _page(first),
         "ServerApp.open_browser": browser,
         "Application.log_level": "WARN",
         "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
@@ -80,6 +81,10 @@ def command(folder: Path, port: int, *, first: str, browser: bool) -> list[str]:
     }
     root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     return [sys.executable, "-m", "jupyterlab", *root, *(f"--{name}={value}" for name, value in options.items())]
+
+
+def _page(first: str) -> str:
+    return f"/lab/tree/{quote(first)}" if first else "/lab"
 
 
 def environment(token: str, base: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -128,7 +133,7 @@ def serve(
         )
         try:
             _wait_until_ready(process, port, token)
-            say(f"JupyterLab runs at http://{HOST}:{port}/lab?token={token}")
+            say(f"JupyterLab runs at http://{HOST}:{port}{_page(first)}?token={token}")
             say("Its window opens by itself." if browser else "Open this address in a browser.")
             say("Ctrl-C here stops it; notebooks are saved as you work.")
             return OK if process.wait() == 0 else UNFINISHED
