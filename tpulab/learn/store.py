@@ -52,7 +52,7 @@ def read() -> tuple[Record, str]:
         return _checked(record), ""
     except FileNotFoundError:
         return empty(), ""
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return empty(), _keep_aside()
 
 

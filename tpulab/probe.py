@@ -1,0 +1,109 @@
+"""Questions that `tpulab doctor` asks in a process of its own, so that what hangs or dies there harms nothing.
+
+`ask` is the side that asks; the file itself, run by name, is the side that answers.
+"""
+
+import ast
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def ask(question: str, timeout_s: float) -> dict[str, Any]:
+    """Ask one question in a fresh process of this Python.
+
+    Args:
+        question: "first-cell", "kernel" or "jupyterlab".
+        timeout_s: after that the process is ended.
+
+    Returns:
+        The answer, or {"error": one line}.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, __file__, question],
+            env=os.environ | {"PYTHONSAFEPATH": "1"},  # a learner's jax.py beside this call is not jax
+            cwd=tempfile.gettempdir(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"no answer within {timeout_s:g} s"}
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
+        return {"error": last[:200]}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def first_cell() -> dict[str, Any]:
+    """Do what a notebook's first cell does, and say what it finds."""
+    import tpulab
+
+    tpulab.setup()
+    import jax
+
+    broken = {}
+    for name in ("flax", "optax"):
+        try:
+            __import__(name)
+        except Exception as error:
+            broken[name] = f"{type(error).__name__}: {error}"[:200]
+    devices = jax.devices()
+    return {
+        "devices": len(devices),
+        "kind": devices[0].device_kind,
+        "platform": devices[0].platform,
+        "broken": broken,
+    }
+
+
+def kernel() -> dict[str, Any]:
+    """Start the kernel that Jupyter finds under the name python3, and ask it which Python it is."""
+    from jupyter_client.kernelspec import get_kernel_spec
+    from jupyter_client.manager import start_new_kernel
+
+    spec = get_kernel_spec("python3")
+    about = {"runs": spec.argv[0], "spec": spec.resource_dir}
+    try:
+        manager, client = start_new_kernel(startup_timeout=60, kernel_name="python3")
+    except Exception as error:
+        return about | {"error": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
+    try:
+        questions = {
+            "executable": "__import__('sys').executable",
+            "prefix": "__import__('sys').prefix",
+            "tpulab": "__import__('importlib.util').util.find_spec('tpulab') is not None",
+        }
+        reply = client.execute_interactive("", silent=True, user_expressions=questions, timeout=30)
+        answers = reply["content"]["user_expressions"]
+        return about | {name: ast.literal_eval(answer["data"]["text/plain"]) for name, answer in answers.items()}
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def jupyterlab() -> dict[str, Any]:
+    """Import JupyterLab's application and give its version."""
+    import jupyterlab
+    import jupyterlab.labapp
+
+    return {"version": jupyterlab.__version__}
+
+
+_ANSWERS = {"first-cell": first_cell, "kernel": kernel, "jupyterlab": jupyterlab}
+
+
+if __name__ == "__main__":
+    # Last, so that nothing here hides a module of Python's own.
+    sys.path.append(str(Path(__file__).parent.parent))
+    with contextlib.redirect_stdout(sys.stderr):
+        answer = _ANSWERS[sys.argv[1]]()
+    print(json.dumps(answer))
