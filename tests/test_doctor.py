@@ -85,6 +85,7 @@ def test_packages(installed):
 def test_versions_fit(installed):
     versions, requires = installed
     assert checks.versions_fit().ok is True
+    requires["tpulab"] = ["filelock>=3.12"]
     requires["flax"] = ["jax>=99", 'torch; extra == "testing"']
     requires["jax"] = ["jaxlib<=0.1,>=0.1", "numpy>=1"]
     versions["filelock"] = None
@@ -101,7 +102,7 @@ def test_versions_fit_cannot_tell(monkeypatch):
 
 
 def test_versions_fit_when_jax_is_missing(installed):
-    installed[0]["jax"] = None
+    installed[0]["jax"], installed[1]["tpulab"] = None, ["jax>=0.7.2"]
     assert "tpulab needs jax" in checks.versions_fit().found
 
 
@@ -144,7 +145,7 @@ def test_cores(monkeypatch):
 
 def test_compiler(monkeypatch, installed):
     true_find = importlib.util.find_spec
-    found = {"libtpu": None}
+    found: dict[str, bool | None] = {"libtpu": None}
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: found.get(name, true_find(name, *rest)))
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
