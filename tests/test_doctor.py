@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ ANSWERS = {"first-cell": FIRST_CELL, "kernel": KERNEL, "jupyterlab": {"version":
 
 def examine(**answers):
     known = ANSWERS | {name.replace("_", "-"): answer for name, answer in answers.items()}
-    return doctor.examine(lambda question, _: known[question])
+    return doctor.examine(lambda questions, _: {question: known[question] for question in questions})
 
 
 def row(report, name):
@@ -319,6 +320,16 @@ def test_question_that_hangs_or_dies(tmp_path, monkeypatch):
     assert probe.ask("first-cell", 1.5) == {"error": "no answer within 1.5 s"}
     file.write_text("import os; os._exit(134)")
     assert probe.ask("first-cell", 60) == {"error": "it ended with status 134"}
+    file.write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(probe, "_answer", interrupt)
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        probe.ask_all(["first-cell", "jupyterlab"], 60)
+    assert time.monotonic() - before < 10, "Ctrl-C waits for nobody"
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
 
 
 def test_a_module_of_the_learner_does_not_stand_in(tmp_path, monkeypatch):
