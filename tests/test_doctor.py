@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ ANSWERS = {"first-cell": FIRST_CELL, "kernel": KERNEL, "jupyterlab": {"version":
 
 def examine(**answers):
     known = ANSWERS | {name.replace("_", "-"): answer for name, answer in answers.items()}
-    return doctor.examine(lambda question, _: known[question])
+    return doctor.examine(lambda questions, _: {question: known[question] for question in questions})
 
 
 def row(report, name):
@@ -85,6 +86,7 @@ def test_packages(installed):
 def test_versions_fit(installed):
     versions, requires = installed
     assert checks.versions_fit().ok is True
+    requires["tpulab"] = ["filelock>=3.12"]
     requires["flax"] = ["jax>=99", 'torch; extra == "testing"']
     requires["jax"] = ["jaxlib<=0.1,>=0.1", "numpy>=1"]
     versions["filelock"] = None
@@ -101,7 +103,7 @@ def test_versions_fit_cannot_tell(monkeypatch):
 
 
 def test_versions_fit_when_jax_is_missing(installed):
-    installed[0]["jax"] = None
+    installed[0]["jax"], installed[1]["tpulab"] = None, ["jax>=0.7.2"]
     assert "tpulab needs jax" in checks.versions_fit().found
 
 
@@ -144,7 +146,7 @@ def test_cores(monkeypatch):
 
 def test_compiler(monkeypatch, installed):
     true_find = importlib.util.find_spec
-    found = {"libtpu": None}
+    found: dict[str, bool | None] = {"libtpu": None}
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: found.get(name, true_find(name, *rest)))
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
@@ -318,6 +320,16 @@ def test_question_that_hangs_or_dies(tmp_path, monkeypatch):
     assert probe.ask("first-cell", 1.5) == {"error": "no answer within 1.5 s"}
     file.write_text("import os; os._exit(134)")
     assert probe.ask("first-cell", 60) == {"error": "it ended with status 134"}
+    file.write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(probe, "_answer", interrupt)
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        probe.ask_all(["first-cell", "jupyterlab"], 60)
+    assert time.monotonic() - before < 10, "Ctrl-C waits for nobody"
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
 
 
 def test_a_module_of_the_learner_does_not_stand_in(tmp_path, monkeypatch):

@@ -40,7 +40,7 @@ def test_on_tpu_measures_and_writes_where_record_says(stored, monkeypatch, tmp_p
     monkeypatch.setenv(record.RECORD_TO, str(tmp_path / "out"))
     got = record.on_tpu("jit", lambda: {"add": measure(lambda: 1 + 1, runs=3), "ratio": 2.0})
     assert got.figures["ratio"] == "2" and "median of 3 runs" in got.figures["add"]
-    assert got.origin.versions["jax"] == jax.__version__ and got.origin.command == "tpulab record"
+    assert got.origin and got.origin.versions["jax"] == jax.__version__ and got.origin.command == "tpulab record"
     content = json.loads((tmp_path / "out" / "jit.json").read_text())
     assert set(content["origin"]) == {"chip", "chips", "versions", "date", "commit", "command"}
     assert record.read("jit", tmp_path / "out") == got
@@ -50,7 +50,8 @@ def test_on_tpu_without_recording_writes_nothing(stored, monkeypatch, tmp_path):
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     monkeypatch.delenv(record.RECORD_TO, raising=False)
     monkeypatch.chdir(tmp_path)
-    assert record.on_tpu("jit", lambda: {"ratio": 2.0}).origin.chips == jax.device_count()
+    origin = record.on_tpu("jit", lambda: {"ratio": 2.0}).origin
+    assert origin and origin.chips == jax.device_count()
     assert not list(tmp_path.rglob("*.json"))
 
 

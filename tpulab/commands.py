@@ -64,9 +64,12 @@ def _say_now(line: str) -> None:
 @app.command("doctor")
 def doctor_command(as_json: Json = False) -> None:
     """Say whether this machine is ready for the course, and what to do if not."""
+    from rich.console import Console
+
     from . import doctor
 
-    report = doctor.examine()
+    with Console(stderr=True).status("Starting a kernel, JupyterLab and a notebook's first cell …"):
+        report = doctor.examine()
     if as_json:
         print(json.dumps(report.as_dict(), indent=1))
     else:

@@ -1,7 +1,6 @@
 """Is this machine ready for the course? All checks, one verdict, and a code that an instructor can collect."""
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,8 +8,8 @@ from . import __version__, checks, probe
 from .checks import Check
 from .learn import code
 
-TIME_LIMIT_S = 90.0  # for each of the three questions asked in processes of their own
-Ask = Callable[[str, float], Mapping[str, Any]]
+TIME_LIMIT_S = 90.0  # for the three questions asked in processes of their own
+Ask = Callable[[Sequence[str], float], Mapping[str, Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -54,16 +53,15 @@ class Report:
         return {"ready": self.ready, "verdict": self.verdict, "code": self.code, "checks": rows}
 
 
-def examine(ask: Ask = probe.ask, *, time_limit_s: float = TIME_LIMIT_S) -> Report:
+def examine(ask: Ask = probe.ask_all, *, time_limit_s: float = TIME_LIMIT_S) -> Report:
     """Look at everything the course needs.
 
     Args:
-        ask: puts a question to a process of its own.
-        time_limit_s: how long each of these may take.
+        ask: puts questions to processes of their own, all at once.
+        time_limit_s: how long these may take.
     """
-    with ThreadPoolExecutor(2) as pool:  # two cores
-        questions = ("first-cell", "kernel", "jupyterlab")
-        first_cell, kernel, lab = pool.map(lambda question: ask(question, time_limit_s), questions)
+    answers = ask(("first-cell", "kernel", "jupyterlab"), time_limit_s)
+    first_cell = answers["first-cell"]
     return Report(
         (
             checks.python(),
@@ -77,7 +75,7 @@ def examine(ask: Ask = probe.ask, *, time_limit_s: float = TIME_LIMIT_S) -> Repo
             checks.compiler(),
             *checks.kaggle(),
             checks.progress_folder(),
-            checks.jupyterlab(lab),
-            checks.kernel(kernel),
+            checks.jupyterlab(answers["jupyterlab"]),
+            checks.kernel(answers["kernel"]),
         )
     )

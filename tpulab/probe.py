@@ -1,6 +1,6 @@
 """Questions that `tpulab doctor` asks in a process of its own, so that what hangs or dies there harms nothing.
 
-`ask` is the side that asks; the file itself, run by name, is the side that answers.
+`ask_all` is the side that asks; the file itself, run by name, is the side that answers.
 """
 
 import ast
@@ -10,37 +10,60 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 
 def ask(question: str, timeout_s: float) -> dict[str, Any]:
-    """Ask one question in a fresh process of this Python.
+    """Ask one question in a fresh process of this Python; see `ask_all`."""
+    return ask_all([question], timeout_s)[question]
+
+
+def ask_all(questions: Sequence[str], timeout_s: float) -> dict[str, dict[str, Any]]:
+    """Ask questions at once, each in a fresh process of this Python.
 
     Args:
-        question: "first-cell", "kernel" or "jupyterlab".
-        timeout_s: after that the process is ended.
+        questions: of "first-cell", "kernel" and "jupyterlab".
+        timeout_s: after that a process is ended.
 
     Returns:
-        The answer, or {"error": one line}.
+        For each question its answer, or {"error": one line}.
     """
+    give_up = time.monotonic() + timeout_s
+    processes = {question: _start(question) for question in questions}
     try:
-        done = subprocess.run(
-            [sys.executable, __file__, question],
-            env=os.environ | {"PYTHONSAFEPATH": "1"},  # a learner's jax.py beside this call is not jax
-            cwd=tempfile.gettempdir(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout_s,
-        )
+        return {question: _answer(process, give_up, timeout_s) for question, process in processes.items()}
+    finally:
+        for process in processes.values():  # after Ctrl-C, or beyond the limit
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+
+def _start(question: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, __file__, question],
+        env=os.environ | {"PYTHONSAFEPATH": "1"},  # a learner's jax.py beside this call is not jax
+        cwd=tempfile.gettempdir(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+    )
+
+
+def _answer(process: subprocess.Popen[str], give_up: float, timeout_s: float) -> dict[str, Any]:
+    try:
+        out, err = process.communicate(timeout=max(0.1, give_up - time.monotonic()))
     except subprocess.TimeoutExpired:
         return {"error": f"no answer within {timeout_s:g} s"}
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
+    if process.returncode:
+        last = (err.strip().splitlines() or [f"it ended with status {process.returncode}"])[-1]
         return {"error": last[:200]}
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return json.loads(out.strip().splitlines()[-1])
 
 
 def first_cell() -> dict[str, Any]:

@@ -148,7 +148,7 @@ def test_killed_writer_leaves_a_whole_file(home):
     )
     for _ in range(5):
         with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE) as child:
-            assert child.stdout.readline() == b"go\n"
+            assert child.stdout and child.stdout.readline() == b"go\n"
             while not store.path().exists():
                 pass
             child.kill()
