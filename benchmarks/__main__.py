@@ -62,7 +62,7 @@ def measure(rounds: int) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for case, code in IMPORTS.items():  # bytecode and file cache warm for all
+        for code in IMPORTS.values():  # bytecode and file cache warm for all
             seconds([sys.executable, "-c", code], folder)
         for number in range(1, rounds + 1):
             print(f"round {number} of {rounds} ...", file=sys.stderr, flush=True)

@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import bootstrap
 import pytest
+
+import bootstrap
 
 ROOT = Path(__file__).parent.parent
 # Nothing listens there, so every index is out of reach at once.
@@ -171,6 +172,13 @@ def test_a_python_that_is_too_old_names_the_remedy(monkeypatch):
         bootstrap.choose_python()
     monkeypatch.setattr(bootstrap, "find_python", lambda version: "newer" if version == "3.12" else None)
     assert bootstrap.choose_python() == "newer"
+
+
+def test_an_intel_mac_is_sent_elsewhere(monkeypatch):
+    monkeypatch.setattr(bootstrap.sys, "platform", "darwin")
+    monkeypatch.setattr(bootstrap.platform, "machine", lambda: "x86_64")
+    with pytest.raises(bootstrap.Problem, match="Colab"):
+        bootstrap.choose_python()
 
 
 def test_a_python_that_is_newer_goes_on_and_says_so(monkeypatch, capsys):
