@@ -36,7 +36,7 @@ check:          ## formatter, linter, types, notebooks up to date
 	@$(PYTHON) bootstrap.py dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python course/build.py --check
 
 notebooks:      ## build the notebooks from course/chapters

@@ -35,13 +35,13 @@ class Problem(Exception):
 
 
 def version_of(python):
-    """Give the version of a Python program, e.g. (3, 11, 7); None if it is no CPython that runs."""
+    """Give the version of a Python program, e.g. (3, 11, 7); () if it is no CPython that runs."""
     code = "import sys, platform as p; print(*sys.version_info[:3] if p.python_implementation() == 'CPython' else ())"
     try:
         words = subprocess.check_output([str(python), "-c", code], stderr=subprocess.DEVNULL).split()
     except (OSError, subprocess.CalledProcessError):
-        return None
-    return tuple(int(word) for word in words) or None
+        return ()
+    return tuple(int(word) for word in words)
 
 
 def find_python(version):
@@ -56,7 +56,7 @@ def find_python(version):
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8",
         )  # fmt: skip
         places.append(found.stdout.strip())
-    return next((str(place) for place in places if place and (version_of(place) or ())[:2] == wanted), None)
+    return next((str(place) for place in places if place and version_of(place)[:2] == wanted), None)
 
 
 def choose_python():
@@ -65,6 +65,8 @@ def choose_python():
     Raises:
         Problem: there is none that JAX runs on.
     """
+    if sys.platform == "darwin" and platform.machine() == "x86_64":
+        raise Problem("JAX is not built for Macs with Intel processors: read the course on Colab or on a hub.")
     # Inside a virtual environment, take the Python that it was made from: it may be `.venv` itself.
     running = getattr(sys, "_base_executable", None) or sys.executable
     version = version_of(running)
@@ -128,10 +130,11 @@ def explain(output, doing, log=""):
         )
     if "read-only file system" in text or "permission denied" in text or "errno 13" in text:
         return Problem(f"{ROOT} may not be written to. Put the course into a folder of your own.{where}")
-    if re.search("name resolution|connection|timed? ?out|max retries|proxyerror|ssl|unreachable|getaddrinfo", text):
+    signs = "name resolution|connection|timed? ?out|max retries|proxyerror|ssl|unreachable|getaddrinfo|versions: none"
+    if re.search(signs, text):
         return Problem(
-            "pip cannot reach its package index. Check the network, or set pip's proxy or index (pip config, "
-            f"PIP_PROXY, PIP_INDEX_URL), and run the same command again.{where}"
+            "pip cannot reach its package index, or it has nothing for this machine. Check the network, or set "
+            f"pip's proxy or index (PIP_PROXY, PIP_INDEX_URL), and run the same command again.{where}"
         )
     errors = [line.strip() for line in output.splitlines() if line.startswith("ERROR") or "Error:" in line]
     last = errors[-1] if errors else (output.strip().splitlines() or ["no output"])[-1]
@@ -178,13 +181,13 @@ def pip_install(*what):
             encoding="utf-8", errors="replace",
         )  # fmt: skip
         lines = []
-        for line in pip.stdout:
+        for line in pip.stdout or ():
             log.write(line)
             lines.append(line)
             show_progress(line)
         show_progress("")
     if pip.wait():
-        raise explain("".join(lines[-60:]), "pip install", LOG)
+        raise explain("".join(lines[-60:]), "pip install", str(LOG))
 
 
 def show_progress(line):
@@ -214,7 +217,7 @@ def set_up(extra, compiler, retry):
     python = choose_python()
     version = version_of(python)[:2]
     stamp = read_stamp()
-    usable = not BUSY.exists() and (version_of(PYTHON) or ())[:2] == version
+    usable = not BUSY.exists() and version_of(PYTHON)[:2] == version
     usable = usable and stamp.get("root", str(ROOT)) == str(ROOT)
     had = set(stamp.get("extras", ())) if usable else set()
     current = usable and stamp.get("inputs") == inputs()

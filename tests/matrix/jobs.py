@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
 from pathlib import Path
 
 import tpulab
@@ -40,9 +41,12 @@ PLATFORMS = {
 
 
 def resolve_default_set(_runs: int) -> str:
-    """The default set resolves as it stands on each Python that it is for."""
+    """The default set resolves as it stands on the Pythons that it is for; on this one it is installed."""
+    run([sys.executable, "-m", "pip", "check"])
+    here = f"3.{sys.version_info.minor}"
     with ThreadPoolExecutor() as pool:
-        return ", ".join(pool.map(_resolve, ("3.11", "3.12", "3.13")))
+        others = list(pool.map(_resolve, sorted({"3.11", "3.12", "3.13"} - {here})))
+    return ", ".join([f"{here}: installed", *others])
 
 
 def _resolve(version: str) -> str:
@@ -51,9 +55,9 @@ def _resolve(version: str) -> str:
         run([python, "-m", "venv", folder])
         report = Path(folder) / "report.json"
         command = [f"{folder}/bin/python", "-m", "pip", "install", "--dry-run", "--quiet", "--report", str(report)]
-        run([*command, "-c", "requirements/lab.txt", ".[dev,tpu]"])
+        run([*command, "-c", "requirements/lab.txt", ".[dev]"])
         listed = json.loads(report.read_text(encoding="utf-8"))["install"]
-    names = {item["metadata"]["name"].lower().replace("_", "-") for item in listed}
+    names = {_normal(item["metadata"]["name"]) for item in listed}
     if free := names - set(environments.pins("lab")) - {"tpulab"}:
         raise Failed(f"Python {version}: requirements/lab.txt leaves {sorted(free)} free: renew it")
     return f"{version}: {len(names)} packages"
@@ -72,13 +76,26 @@ def _find_wheels(platform: str) -> str:
     here = markers | {"python_version": version, "python_full_version": f"{version}.0"}
     lines = (ROOT / "requirements" / "lab.txt").read_text(encoding="utf-8").splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
-    wanted = [str(pin).split(";")[0] for pin in pins if pin.marker is None or pin.marker.evaluate(here)]
+    fits = [pin for pin in pins if pin.marker is None or pin.marker.evaluate(here)]
+    wanted = [str(pin).split(";")[0] for pin in fits if not _runs_anywhere(pin.name)]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-deps", "--target", folder]
         command += ["--only-binary=:all:", "--python-version", version]
         command += [word for tag in tags for word in ("--platform", tag)]
         run([*command, *wanted])
-    return f"{platform} with Python {version}: {len(wanted)}"
+    return f"{platform} with Python {version}: {len(fits)}, {len(wanted)} of them built for it"
+
+
+def _runs_anywhere(name: str) -> bool:
+    """Say whether a package came here as a wheel for every platform, so that none need be looked for."""
+    try:
+        return "py3-none-any" in (metadata.distribution(name).read_text("WHEEL") or "").replace("py2.", "")
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("_", "-")
 
 
 def colab_first_cell(_runs: int) -> str:
@@ -103,7 +120,7 @@ def _change_list(python: Path, before: dict[str, str], report: Path) -> str:
     command = [str(python), "-m", "pip", "install", "--dry-run", "--quiet", "--report", str(report), str(ROOT)]
     run(command)
     listed = [item["metadata"] for item in json.loads(report.read_text(encoding="utf-8"))["install"]]
-    named = {item["name"].lower().replace("_", "-"): item["version"] for item in listed}
+    named = {_normal(item["name"]): item["version"] for item in listed}
     if replaced := {name: (before[name], version) for name, version in named.items() if name in before}:
         raise Failed(f"installing tpulab would replace {replaced}")
     return "+ " + ", ".join(f"{name} {version}" for name, version in sorted(named.items()))
