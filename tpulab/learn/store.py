@@ -85,7 +85,9 @@ def merge(mine: Record, other: Record) -> None:
             else:
                 ours[name] = max(ours.get(name, 0), value)
     for key, theirs in other["predictions"].items():
-        mine["predictions"].setdefault(key, theirs)
+        ours = mine["predictions"].setdefault(key, theirs)
+        if ours.get("answer") == theirs.get("answer") and "right" in theirs:
+            ours.setdefault("right", theirs["right"])
 
 
 _RANK = ("", "not yet", "correct")
