@@ -555,7 +555,7 @@ class normalise:
     def solution(x, axis_name):
         mean = lax.pmean(x.mean(axis=0), axis_name)
         variance = lax.pmean(((x - mean) ** 2).mean(axis=0), axis_name)
-        return (x - mean) / jnp.sqrt(variance)
+        return (x - mean) / variance**0.5
 
     @wrong("its own rows")
     @staticmethod
