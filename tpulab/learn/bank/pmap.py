@@ -330,7 +330,8 @@ class my_pmean:
                 ),
                 (jax.tree.map(np.floor, means), "A mean of whole numbers need not be whole; use `/`, not `//`."),
             ]
-            expect_close(got, means, call=_members_text("my_pmean", tree, axis), mistakes=mistakes)
+            cause = "Each entry becomes its sum over the members, divided by how many members there are."
+            expect_close(got, means, call=_members_text("my_pmean", tree, axis), mistakes=mistakes, cause=cause)
 
 
 @exercise("pmap.3", "A data-parallel step", minutes=9, difficulty=3, core=True, needs_devices=2)
@@ -519,9 +520,10 @@ def _parallel_trial(new, params, stacked, batch, rate):
             "The values are right, without the leading device axis: give back one copy per device.",
         ),
     ]
-    expected = copies_of(whole, rate)
+    expected = jax.tree.map(np.float32, copies_of(whole, rate))
     call = call_text(None, (stacked, batch), name="step")
-    expect_close(new, expected, call=call, mistakes=mistakes, rtol=1e-3, atol=1e-4)
+    cause = "Every leaf moves to `p - rate * g`, with `g` the mean of the devices' gradients of that leaf."
+    expect_close(new, expected, call=call, mistakes=mistakes, cause=cause, rtol=1e-3, atol=1e-4)
     _over_devices("step", new)
     return _sgd(params, whole, rate)
 
@@ -553,7 +555,7 @@ class normalise:
     def solution(x, axis_name):
         mean = lax.pmean(x.mean(axis=0), axis_name)
         variance = lax.pmean(((x - mean) ** 2).mean(axis=0), axis_name)
-        return (x - mean) / jnp.sqrt(variance)
+        return (x - mean) / variance**0.5
 
     @wrong("its own rows")
     @staticmethod
@@ -610,8 +612,11 @@ def _check_normalised(got, x, call):
         ((x - x.mean()) / x.std(), "Features were mixed: each feature has a mean and a deviation of its own."),
         ((x - mean) / spread**2, "You divided by the variance; the deviation is its root."),
         (x - mean, "The mean is right; the division by the standard deviation is missing."),
+        (x / spread, "The scale is right; the mean was not subtracted."),
     ]
-    expect_close(got, (x - mean) / spread, call=call, mistakes=mistakes, rtol=2e-3, atol=2e-3)
+    cause = "Mean and mean squared deviation are per feature, over the rows of all members; nothing is added to them."
+    expected = ((x - mean) / spread).astype(np.float32)
+    expect_close(got, expected, call=call, mistakes=mistakes, cause=cause, rtol=2e-3, atol=2e-3)
 
 
 @exercise("pmap.5", "Put it where it belongs", minutes=6, difficulty=3, needs_devices=2)
@@ -860,7 +865,9 @@ class make_update:
                     (_sgd(params, grads, rate * n), f"The step goes {n} times too far."),
                 ]
                 params = _sgd(params, grads, rate)
-                expect_close(new, params, call=call, mistakes=mistakes, rtol=1e-3, atol=1e-4)
+                expected = jax.tree.map(np.float32, params)
+                cause = "Every leaf moves to `p - rate * g`, with `g` the gradient of `loss` on the whole batch."
+                expect_close(new, expected, call=call, mistakes=mistakes, cause=cause, rtol=1e-3, atol=1e-4)
                 current = new
             _check_layout(current, layouts, rows // n)
 
@@ -1008,9 +1015,12 @@ class column_sums:
                 ),
                 ((parts, total / n), "The second part is the mean over the devices; add, don't average."),
                 ((total, parts), "The order is partials first, then the total."),
+                ((parts, parts[0]), "The total is the first device's part alone: the collective is missing."),
+                (total, "Two results are wanted, `partials` and `total`."),
             ]
             got = tuple(got) if isinstance(got, list) else got
-            expect_close(got, (parts, total), call=call, mistakes=mistakes)
+            cause = "Row `d` of the partials sums the columns of device `d`'s rows; the total sums those of all rows."
+            expect_close(got, (parts, total), call=call, mistakes=mistakes, cause=cause)
             names = primitives(answer, x)
             expect("shard_map" in names, f"{call} is right, but there is no `shard_map` in what was recorded.")
             expect(
@@ -1131,7 +1141,7 @@ def _check_ring(got, x, call):
     doubled = x.astype(np.float64)
     for _ in range(size - 1):
         doubled = doubled + np.roll(doubled, 1, axis=0)
-    sums = np.broadcast_to(x.astype(np.float64).sum(0), x.shape)
+    sums = np.broadcast_to(x.astype(np.float64).sum(0), x.shape).astype(x.dtype)
     mistakes = [
         (doubled, "You passed the running total on, so pieces were counted again: pass on the piece that came."),
         (sums + x, "One handover too many: each member counted its own piece twice."),
@@ -1139,7 +1149,12 @@ def _check_ring(got, x, call):
         (pieces[:2].sum(0), "That is one handover; n − 1 of them bring every piece to every member."),
         (pieces[[0, -1]].sum(0), "That is one handover; n − 1 of them bring every piece to every member."),
         (x, "Each member got its own piece back."),
+        *(
+            (x + (size - 1) * np.roll(x, k, axis=0), "The same piece came each time: pass on the piece that just came.")
+            for k in (1, -1)
+        ),
     ]
     if is_close(got, sums):
         expect(getattr(got, "dtype", None) == x.dtype, f"{call} gave {describe(got)}; expected dtype {x.dtype}.")
-    expect_close(got, sums, call=call, mistakes=mistakes)
+    cause = "Each member starts with its own piece, and adds each of the n − 1 others once, as they come by."
+    expect_close(got, sums, call=call, mistakes=mistakes, cause=cause)
