@@ -189,7 +189,7 @@ tpulab.reveal("grad.p2", min(found, key=lambda h: found[h]))
 
 # %%
 steps = 10.0 ** np.arange(-8, 0.1, 0.25)
-own = np.median([abs(slope(at) - value) for at, value in zip(points[::6], truth[::6], strict=True)])
+own = np.median([abs(float(slope(at)) - value) for at, value in zip(points[::6], truth[::6], strict=True)])
 fig, ax = plt.subplots()
 ax.loglog(steps, [errors(h, np.float32) for h in steps], label="differences, float32")
 ax.loglog(steps, [errors(h, np.float64) for h in steps], label="differences, float64")
@@ -267,7 +267,7 @@ fig, ax = plt.subplots()
 ax.plot(starts, values, marker="", lw=2, label="past_hundred(x)")
 for at in (3.0, 5.0, 10.0):
     rate, near = float(jax.grad(past_hundred)(at)), at * np.array([0.8, 1, 1.35])
-    ax.plot(near, past_hundred(at) + rate * (near - at), ls="--", markevery=[1], label=f"slope {rate:g} at {at:g}")
+    ax.plot(near, past_hundred(at) + rate * (near - at), ls="--", markevery=[1], label=f"slope {rate:g}")
 ax.set(xlabel="x", ylabel="past_hundred(x)", title="Right on every piece, blind to the jumps", ylim=(90, 260))
 ax.legend(ncol=2, fontsize=8)
 alt = (
@@ -354,8 +354,8 @@ def chain(weights, x):
     return jnp.mean(x**2)
 
 
-weights = [rng.normal(size=(32, 32)).astype(np.float32) / 6 for _ in range(4)]
-batch = rng.normal(size=(256, 32)).astype(np.float32)
+weights = [jnp.asarray(rng.normal(size=(32, 32)) / 6) for _ in range(4)]
+batch = jnp.asarray(rng.normal(size=(256, 32)))
 records = [str(jax.make_jaxpr(fn)(weights, batch)) for fn in (chain, jax.grad(chain))]
 once, both = (record.count("dot_general") for record in records)
 print("matrix products forwards:", once)
