@@ -38,8 +38,8 @@ nine_calls = Prediction(
 )
 whole_epochs = Prediction(
     "jit.p4",
-    "We cut an epoch of 1,437 rows into batches of every size from 1 to 64 in turn. For how many of these 64 sizes "
-    "does the epoch need only *one* recording?",
+    "We cut an epoch of 1,437 rows into batches of 1, 2, 3, 8, 16, 32, 50 and 64 rows, in turn. For how many of these "
+    "eight sizes does the epoch need only *one* recording?",
     int,
 )
 unwaited = Prediction(
