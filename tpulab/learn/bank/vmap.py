@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -38,7 +39,7 @@ same_noise = Prediction(
 both_branches = Prediction(
     "vmap.p4",
     "`root` takes the branch `negative` for numbers below zero only, and `negative` notes each number it is run on. "
-    "Four numbers go in, one of them below zero. How many will `negative` have noted?",
+    "Four numbers, one of them below zero, go in under `jax.vmap`. How many will `negative` have noted?",
     int,
 )
 speed = Prediction(
@@ -693,6 +694,9 @@ class noisy_rows:
         _expect_no_loop("noisy_rows", record)
 
 
+_MAX_ROUNDS = 10_000
+
+
 def _steps_by_hand(n: int) -> int:
     steps = 0
     while n != 1:
@@ -760,6 +764,15 @@ class steps_to_one:
 
         return lax.while_loop(lambda state: state[0] != 1, step, (n, 1))[1]
 
+    @wrong("still running after 10,000 rounds")
+    @staticmethod
+    def never_ends(n):
+        def step(state):
+            n, steps = state
+            return jnp.where(n % 2 == 0, n // 2, 3 * n + 1), steps + 1
+
+        return lax.while_loop(lambda state: state[0] > 0, step, (n, 0))[1]
+
     @wrong("last number")
     @staticmethod
     def gives_the_number(n):
@@ -771,19 +784,43 @@ class steps_to_one:
 
     @staticmethod
     def check(answer):
-        for n in (3, 1, 6, 27, 97):
-            got = _run(answer, jnp.int32(n), name="steps_to_one")
-            _compare_steps(got, n, f"`steps_to_one({n})`")
-        starts = np.random.default_rng(6).integers(2, 2000, size=9)
-        batches = [starts, np.array([1, 1, 27]), np.array([[77031, 2, 1], [5, 871, 16]])]
-        for batch in batches:
-            function = jax.vmap(answer) if batch.ndim == 1 else jax.jit(jax.vmap(jax.vmap(answer)))
-            name = "jax.vmap(steps_to_one)" if batch.ndim == 1 else "jax.jit(jax.vmap(jax.vmap(steps_to_one)))"
-            got = _run(function, jnp.asarray(batch, jnp.int32), name=name)
-            _compare_steps(got, batch, f"`{name}({batch.tolist()})`")
+        with _loops_that_end():
+            for n in (3, 1, 6, 27, 97):
+                got = _run(answer, jnp.int32(n), name="steps_to_one")
+                _compare_steps(got, n, f"`steps_to_one({n})`")
+            starts = np.random.default_rng(6).integers(2, 2000, size=9)
+            for batch in (starts, np.array([1, 1, 27]), np.array([[77031, 2, 1], [5, 871, 16]])):
+                function, name = jax.vmap(answer), "jax.vmap(steps_to_one)"
+                if batch.ndim == 2:
+                    function, name = jax.jit(jax.vmap(function)), f"jax.jit(jax.vmap({name}))"
+                got = _run(function, jnp.asarray(batch, jnp.int32), name=name)
+                _compare_steps(got, batch, f"`{name}({batch.tolist()})`")
+
+
+@contextmanager
+def _loops_that_end() -> Iterator[None]:
+    """Stop any `lax.while_loop` after so many rounds: a compiled endless loop cannot be interrupted."""
+    endless = lax.while_loop
+
+    def while_loop(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
+        def go_on(state: Any) -> Any:
+            return cond_fun(state[0]) & (state[1] < _MAX_ROUNDS)
+
+        return endless(go_on, lambda state: (body_fun(state[0]), state[1] + 1), (init_val, 0))[0]
+
+    lax.while_loop = while_loop
+    try:
+        yield
+    finally:
+        lax.while_loop = endless
 
 
 def _compare_steps(got: Any, start: Any, call: str) -> None:
+    expect(
+        not (hasattr(got, "dtype") and got.dtype.kind == "i" and np.max(got, initial=0) >= _MAX_ROUNDS),
+        f"{call}: the loop was still running after {_MAX_ROUNDS:,} rounds and was stopped. A `while_loop` goes on as "
+        "long as its condition is true: when does yours become false?",
+    )
     expected = np.vectorize(_steps_by_hand)(start).astype(np.int32)
     expect_close(
         got,
@@ -1007,10 +1044,11 @@ def _scaled_mean(grads: Any, factors: Any) -> Any:
 
 @exercise("vmap.8", "Clip each example's gradient", minutes=12, difficulty=5)
 class clipped_gradient:
-    """One bad example can pull a whole batch astray. Write `clipped_gradient(loss, params, x, y, limit)`: take the gradient
-    of every example with respect to `params` (a pytree); where its norm, over **all** leaves together, exceeds `limit`,
-    scale it down to length `limit`, and leave it as it is otherwise; give the mean over the examples, a pytree like
-    `params`. An example whose gradient is zero must not make trouble. `loss(params, x, y)` insists on one example; no loop.
+    """Putting the chapter together: one bad example, like number 7 above, can pull a whole batch astray. Write
+    `clipped_gradient(loss, params, x, y, limit)`: take the gradient of every example with respect to `params` (a pytree);
+    where its norm, over **all** leaves together, exceeds `limit`, scale it down to length `limit`, and leave it as it is
+    otherwise; give the mean over the examples, a pytree like `params`. An example whose gradient is zero must not make
+    trouble. `loss(params, x, y)` insists on one example; no loop.
     """
 
     hints = (
