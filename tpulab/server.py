@@ -74,7 +74,7 @@ def command(folder: Path, port: int, *, first: str, browser: bool) -> list[str]:
         "ServerApp.root_dir": folder,
         "ServerApp.default_url": _page(first),
         "ServerApp.open_browser": browser,
-        "Application.log_level": "WARN",
+        "Application.log_level": "ERROR",
         "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
         "LabApp.news_url": "None",
         "LabApp.extension_manager": "readonly",  # the other one asks a package index
