@@ -264,17 +264,17 @@ class dropout:
             )
             call = call_text(answer, (key, x, rate, True), name="dropout")
             kept = _kept(attempt(answer, key, x, rate, True, name="dropout"), x, rate, call)
-            again = _kept(attempt(answer, key, x, rate, True, name="dropout"), x, rate, call)
-            expect(
-                np.array_equal(kept, again),
-                f"{call} dropped other numbers when it was called again with the same key; expected the same ones. "
-                "Is there a random generator other than `key`?",
-            )
-            expect(
-                not np.array_equal(kept, _kept(attempt(answer, other, x, rate, True, name="dropout"), x, rate, call)),
-                f"{call} drops the same numbers with another key; expected others. Does the mask come from `key`?",
-            )
             exact.append(kept.sum() == round((1 - rate) * x.size))
+        again = _kept(attempt(answer, key, x, rate, True, name="dropout"), x, rate, call)
+        expect(
+            np.array_equal(kept, again),
+            f"{call} dropped other numbers when it was called again with the same key; expected the same ones. "
+            "Is there a random generator other than `key`?",
+        )
+        expect(
+            not np.array_equal(kept, _kept(attempt(answer, other, x, rate, True, name="dropout"), x, rate, call)),
+            f"{call} drops the same numbers with another key; expected others. Does the mask come from `key`?",
+        )
         expect(
             not all(exact),
             f"{call} dropped precisely the share {rate}, as in all trials; expected each number to be drawn "
