@@ -314,9 +314,9 @@ print("last carry", carry, "| collected", collected)
 # %% [markdown]
 # ## An honest clock
 #
-# Compiled or not, JAX hands out a result *before* it is computed, and your Python runs on; whoever looks at a number in
-# it waits until it is there. `jax.block_until_ready` waits without looking. Convenient, except for whoever holds a
-# stopwatch.
+# Compiled or not, JAX hands out a result *before* it is computed, and your Python runs on. Convenient, except for
+# whoever holds a stopwatch. Looking at a number in the result waits until it is there; `jax.block_until_ready` waits
+# without looking.
 
 # %% [predict] jit.p5
 
@@ -390,8 +390,9 @@ fig, ax = plt.subplots(figsize=(6.4, 2.4))
 for row, (plain, jitted) in enumerate(times.values()):
     ax.plot([plain, jitted], [row, row], color="0.7", marker="", zorder=1)
     ax.annotate(f"{plain / jitted:.1f}×", (1.02, row), xycoords=("axes fraction", "data"), va="center")
-for column, label in enumerate(("as it stands", "jitted")):
-    ax.plot([pair[column] for pair in times.values()], range(len(times)), "os"[column], color=f"C{column}", label=label)
+for column, (label, size) in enumerate((("as it stands", 9), ("jitted", 5))):
+    points = [pair[column] for pair in times.values()]
+    ax.plot(points, range(len(times)), "os"[column], color=f"C{column}", markersize=size, label=label)
 ax.set(xscale="log", xlabel="ms per call (measured, log scale); right: times faster", yticks=range(len(times)))
 ax.set(yticklabels=list(times), ylim=(len(times) - 0.5, -0.5))
 ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, frameon=False)

@@ -827,9 +827,9 @@ def _averages(xs: Any, decay: float, start: Any = 0.0) -> Any:
 
 @exercise("jit.7", "An honest stopwatch", minutes=8, difficulty=3)
 class run_seconds:
-    """Write `run_seconds(f, x, runs)`: call `f(x)` once without timing it, then `runs` times more, and return a list
-    of `runs` numbers: for each of these calls the seconds from just before it until its result is *ready*. `f` may
-    return any pytree of arrays.
+    """Write `run_seconds(f, x, runs)`: call `f(x)` once without timing it (but wait for it), then `runs` times more,
+    and return a list of `runs` numbers: for each of these calls the seconds from just before it until its result is
+    *ready*. `f` may return any pytree of arrays.
     """
 
     hints = (
