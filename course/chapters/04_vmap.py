@@ -384,7 +384,7 @@ for step in range(201):
 def standardise(x):
     mean = lax.pmean(x, "batch")
     variance = lax.pmean((x - mean) ** 2, "batch")
-    return (x - mean) / jnp.sqrt(variance)
+    return (x - mean) / jnp.sqrt(jnp.maximum(variance, 1e-6))
 
 
 out = jax.vmap(standardise, axis_name="batch")(batch)
