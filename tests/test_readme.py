@@ -13,7 +13,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_chapter_table_is_what_the_chapters_say():
-    assert README == readme.filled(README), "run python course/readme.py"
+    assert readme.filled(README) == README, "run python course/readme.py"
 
 
 def test_a_readme_without_its_marks_is_refused():
