@@ -229,7 +229,7 @@ def set_up(extra, compiler, retry):
         return
     need_space(COURSE_GB if not usable else COURSE_GB / 4 if course_missing else 0)
     started = time.time()
-    say(f"Setting up the course in {VENV} with Python {version[0]}.{version[1]}: some minutes the first time.")
+    say(f"Setting up the course in {VENV} with Python {'.'.join(map(str, version))}: some minutes the first time.")
     try:
         if not usable:
             make_venv(python)

@@ -59,6 +59,19 @@ def is_shown_on_purpose(node: ast.AST) -> bool:
     )
 
 
+def called_only_to_fail(tree: ast.AST) -> set[str]:
+    """Name the functions that are called, and nowhere but where an error is expected."""
+    inside, everywhere = [], []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            everywhere.append(node.func.id)
+        if isinstance(node, ast.With) and is_shown_on_purpose(node):
+            inside += [
+                one.func.id for one in ast.walk(node) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)
+            ]
+    return {name for name in inside if inside.count(name) == everywhere.count(name)}
+
+
 def aliases(tree: ast.AST) -> dict[str, str]:
     """Map the names that a file gives to modules, e.g. {"jnp": "jax.numpy", "lax": "jax.lax"}."""
     found = {}
@@ -84,11 +97,11 @@ def dotted(node: ast.AST, known: dict[str, str]) -> str:
 def stale(text: str) -> list[str]:
     """List what a source uses that a version set lacks, with line and what to write."""
     tree = ast.parse(text)
-    known = aliases(tree)
+    known, failing = aliases(tree), called_only_to_fail(tree)
     found = []
 
     def visit(node: ast.AST) -> None:
-        if is_shown_on_purpose(node):
+        if is_shown_on_purpose(node) or (isinstance(node, ast.FunctionDef) and node.name in failing):
             return
         names = []
         if isinstance(node, ast.Attribute | ast.Name):
@@ -130,6 +143,7 @@ def test_sources_use_no_removed_name(path):
     [
         "import jax\njax.tree_map(f, x)",
         "import jax as j\nj.tree_map",
+        "import jax\ndef old(x):\n    jax.tree_map(f, x)\nwith expect_error(E):\n    old(1)\nold(2)",
         "from jax import tree_map",
         "from jax.experimental import shard_map",
         "from jax.experimental.shard_map import shard_map",
@@ -152,6 +166,7 @@ def test_scan_finds(text):
     [
         "import jax, tpulab\nwith tpulab.expect_error(AttributeError):\n    jax.tree_map(f, x)",
         "import jax\njax.tree.map(f, x)",
+        "import jax\ndef old(x):\n    jax.tree_map(f, x)\nwith tpulab.expect_error(AttributeError):\n    old(1)",
         "import jax\n'jax.tree_map'  # only a text",
         "import jax\n@wrong('gone')\ndef old(x):\n    return jax.tree_map(f, x)",
         "import jax\njax.make_mesh((2,), ('d',), axis_types=(jax.sharding.AxisType.Auto,))",
