@@ -102,9 +102,8 @@ def test_a_learner_works_through_a_chapter(address, page):
     page.goto(address.replace("00_start.ipynb", NOTEBOOK))
     expect(page.locator(".jp-Notebook")).to_be_visible(timeout=90_000)
     assert page.locator("text=Would you like to").count() == 0, "no news prompt"
-    expect(page.locator(".jp-Notebook-ExecutionIndicator").first).to_have_attribute(
-        "data-status", "idle", timeout=60_000
-    )
+    # Run too early and JupyterLab asks which kernel to take.
+    expect(page.get_by_role("button", name=re.compile(r"Python 3 .*\| Idle"))).to_be_visible(timeout=90_000)
 
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
