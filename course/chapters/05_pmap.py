@@ -71,13 +71,13 @@ for word, value in jax.vmap(member, axis_name="rows")(jnp.array([1.0, 2.0, 6.0])
 
 
 # %%
-def centred(x):
+def centered(x):
     return x - lax.pmean(x, "rows")
 
 
 rows = np.arange(float(n), dtype=np.float32)
-mapped = jax.vmap(centred, axis_name="rows")(rows)
-spread = jax.pmap(centred, axis_name="rows")(rows)
+mapped = jax.vmap(centered, axis_name="rows")(rows)
+spread = jax.pmap(centered, axis_name="rows")(rows)
 print("same values:", np.allclose(mapped, spread))
 print("devices that hold a part:", len(mapped.sharding.device_set), "and", len(spread.sharding.device_set))
 

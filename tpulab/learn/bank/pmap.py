@@ -529,8 +529,8 @@ def _parallel_trial(new, params, stacked, batch, rate):
 
 
 @exercise("pmap.4", "Statistics of all rows", minutes=8, difficulty=3)
-class normalise:
-    """Write `normalise(x, axis_name)`, to run inside a mapped function. `x` has shape `(rows, features)`: the rows of
+class normalize:
+    """Write `normalize(x, axis_name)`, to run inside a mapped function. `x` has shape `(rows, features)`: the rows of
     this member. Give back the same rows, each feature shifted and scaled so that over **all rows of all members** its
     mean is 0 and its standard deviation is 1 (the root of the mean squared deviation; add no epsilon).
 
@@ -596,11 +596,11 @@ class normalise:
             centres = 3 * _random(seed + 50, members, 1, features)
             scales = np.linspace(0.5, 3.0, features, dtype=np.float32)
             x = (_random(seed, members, rows, features) * scales + centres + scales).astype(np.float32)
-            got = _members(answer, "normalise", x, axis, over)
-            _check_normalised(got, x.astype(np.float64), _members_text("normalise", x, axis))
+            got = _members(answer, "normalize", x, axis, over)
+            _check_normalized(got, x.astype(np.float64), _members_text("normalize", x, axis))
 
 
-def _check_normalised(got, x, call):
+def _check_normalized(got, x, call):
     mean, spread = x.mean((0, 1)), x.std((0, 1))
     mistakes = [
         ((x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True), "Each member used the statistics of its own rows."),
