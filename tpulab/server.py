@@ -77,6 +77,7 @@ def command(folder: Path, port: int, *, first: str, browser: bool) -> list[str]:
         "Application.log_level": "ERROR",
         "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
         "LabApp.news_url": "None",
+        "LabApp.workspaces_dir": folder / ".tpulab-workspaces",  # not the tabs of some other folder
         "LabApp.extension_manager": "readonly",  # the other one asks a package index
     }
     root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
