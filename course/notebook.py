@@ -89,6 +89,7 @@ def execute(book: nbformat.NotebookNode, slug: str) -> nbformat.NotebookNode:
             kernel_name="python3",
             record_timing=False,
             coalesce_streams=True,
+            extra_arguments=["--IPKernelApp.log_level=ERROR"],  # else each start warns of loopback without TLS
             resources={"metadata": {"path": folder}},
         )
         try:

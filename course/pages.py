@@ -163,13 +163,16 @@ def _answers(pairs: list[Pair], known: set[str]) -> dict[str, list[str]]:
     for source, _ in pairs:
         section = ""
         for cell in source.cells:
-            section = cell.heading or section
+            headings = re.findall(r"^#+ (.+)$", cell.source, re.MULTILINE) if cell.kind == "markdown" else []
+            if headings and cell.source.startswith("#"):  # otherwise the cell begins by closing the section before
+                section = headings[0]
             for number, verdict, reason in CLAIM.findall(cell.source):
                 if number not in known or verdict not in VERDICTS:
                     wanted = f"a known number and one of {', '.join(VERDICTS)}"
                     raise source.error(cell, f"claim {number}: {verdict!r}; wanted {wanted}")
                 text = f"**{verdict}** ({link(source.slug)}, *{section}*): {reason}"
                 found.setdefault(number, []).append(text)
+            section = headings[-1] if headings else section
     return found
 
 

@@ -64,7 +64,7 @@ def luminance(color: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_course_style_uses_colours_and_markers_and_is_white_behind():
+def test_course_style_uses_colors_and_markers_and_is_white_behind():
     with mpl.rc_context():
         figures.use_course_style()
         cycle = mpl.rcParams["axes.prop_cycle"].by_key()

@@ -142,7 +142,11 @@ def names_used(text: str, aliases: dict[str, str]) -> set[str]:
                         for item in node.names}  # fmt: skip
         elif isinstance(node, ast.ImportFrom) and node.module:
             aliases |= {item.asname or item.name: f"{node.module}.{item.name}" for item in node.names}
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        if id(node) in inner:
+            continue
         parts = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)

@@ -137,6 +137,6 @@ def test_a_notebook_gets_a_table():
     assert "4 real devices (TPU v5 lite)" in repr(shown)
 
 
-def test_unsynchronised_loop_finishes():
+def test_unsynchronized_loop_finishes():
     script = Path(__file__).with_name("pmap_loop.py")
     assert run(script.read_text(encoding="utf-8")).endswith("300 steps finished\n")

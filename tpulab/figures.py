@@ -65,7 +65,9 @@ def show(fig: Any, *, alt: str, dpi: int = 100) -> Picture:
     # White behind it, whatever the page's theme; no software name, so that two builds are equal bytes.
     fig.savefig(stream, format="png", dpi=dpi, facecolor="white", bbox_inches="tight", metadata={"Software": None})
     plt.close(fig)
-    return Picture(stream.getvalue(), alt, round(fig.get_figwidth() * 100))
+    png = stream.getvalue()
+    pixels = int.from_bytes(png[16:20], "big")  # the width in a PNG's header
+    return Picture(png, alt, round(pixels * 100 / dpi))
 
 
 def use_course_style() -> None:

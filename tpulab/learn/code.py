@@ -45,6 +45,6 @@ def decode(text: str) -> tuple[str, Any]:
         decompressor = zlib.decompressobj()
         plain = decompressor.decompress(packed, 1_000_000)  # a bound, whatever was pasted
         kind, record = json.loads(plain)
-    except (ValueError, TypeError, binascii.Error, zlib.error):
+    except (ValueError, TypeError, RecursionError, binascii.Error, zlib.error):
         raise ValueError("the code was not copied whole; copy it again from its first letter to its last") from None
     return kind, record

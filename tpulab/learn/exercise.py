@@ -5,6 +5,7 @@ import os
 import re
 import textwrap
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,7 +114,8 @@ class Exercise:
         if lacking := self._lacking_devices():
             return Result.of(CANNOT_CHECK, lacking)
         try:
-            with time_limit(TIME_LIMIT_S):
+            # A TPU rounds the inputs of float32 products to bfloat16 unless told otherwise, and would fail right answers.
+            with time_limit(TIME_LIMIT_S), _full_precision():
                 self.checker(answer)
         except NotAttempted:
             return self._not_attempted()
@@ -160,6 +162,12 @@ class Exercise:
             f"It needs at least {self.needs_devices} devices to tell right from wrong, and this kernel has {have}. "
             "Restart the kernel and run the first cell with `tpulab.setup(devices=8)`."
         )
+
+
+def _full_precision() -> AbstractContextManager[Any]:
+    import jax
+
+    return jax.default_matmul_precision("highest")
 
 
 @dataclass(frozen=True)

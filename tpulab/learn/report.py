@@ -144,11 +144,11 @@ def unpack(packed: dict[str, dict[str, list]]) -> store.Record:
     words = list(_STATUS)
     try:
         for key, (status, attempts, hints, seen) in packed["e"].items():
-            done = {"status": words[status], "attempts": int(attempts), "hints": int(hints), "seen": int(seen)}
+            done = {"status": words[max(0, status)], "attempts": int(attempts), "hints": int(hints), "seen": int(seen)}
             record["exercises"][key] = {name: value for name, value in done.items() if value}
         for key, (answer, right) in packed["p"].items():
             record["predictions"][key] = {"answer": answer} | ({} if right is None else {"right": bool(right)})
-    except (KeyError, ValueError, TypeError, IndexError, AttributeError):
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError):
         raise ValueError("the code holds no progress that this version can read; update tpulab") from None
     return record
 

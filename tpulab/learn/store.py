@@ -52,7 +52,7 @@ def read() -> tuple[Record, str]:
         return _checked(record), ""
     except FileNotFoundError:
         return empty(), ""
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return empty(), _keep_aside()
 
 
@@ -85,7 +85,9 @@ def merge(mine: Record, other: Record) -> None:
             else:
                 ours[name] = max(ours.get(name, 0), value)
     for key, theirs in other["predictions"].items():
-        mine["predictions"].setdefault(key, theirs)
+        ours = mine["predictions"].setdefault(key, theirs)
+        if ours.get("answer") == theirs.get("answer") and "right" in theirs:
+            ours.setdefault("right", theirs["right"])
 
 
 _RANK = ("", "not yet", "correct")

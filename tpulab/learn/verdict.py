@@ -63,7 +63,7 @@ def _describe_array(value: Any) -> str:
             name = short + name.removeprefix(long)
             break
     text = f"{name}[{','.join(map(str, value.shape))}]"
-    if is_traced(value) or value.ndim > 1 or not 0 < value.size <= 6:
+    if is_traced(value) or isinstance(value, jax.ShapeDtypeStruct) or value.ndim > 1 or not 0 < value.size <= 6:
         return text
     numbers = ", ".join(
         f"{item:.6g}" if name[0] in "fb" and name != "bool" else str(item)

@@ -1,18 +1,50 @@
-"""Chapter 00: how the course works."""
+"""Chapter 00: how the course works, and what it computes on."""
+
+import math
+
+import numpy as np
 
 from ..exercise import exercise, wrong
 from ..prediction import Prediction
-from ..verdict import attempt, call_text, expect_close
+from ..verdict import attempt, call_text, expect, expect_close
 from . import Chapter
 
 chapter = Chapter("00_start", "Start here: your laptop is a TPU lab", reading_minutes=20)
 
-relu_example = Prediction("start.p1", "What is `relu(-2.0)`?", float)
+placement = Prediction(
+    "start.p1",
+    "The next cell makes one array of 1,000 numbers. On how many of this kernel's devices will it lie?",
+    int,
+)
+precision = Prediction(
+    "start.p2",
+    "NumPy makes `[0.1, 0.2]` with dtype `float64`. The next cell hands that array to JAX. Which dtype comes out?",
+    ("float64", "float32", "bfloat16"),
+)
+rounding = Prediction(
+    "start.p3",
+    "16,777,216 is 2 to the power of 24. As a JAX float, what is `16_777_216.0 + 1`? Answer with the whole number.",
+    int,
+)
+assignment = Prediction(
+    "start.p4",
+    "`x` is a JAX array of zeros. What does `x[0] = 9.0` do?",
+    ("changes x", "changes a copy", "raises"),
+)
+dispatch = Prediction(
+    "start.p5",
+    "The next cell multiplies matrices for a while and reads the clock twice: when JAX hands back `y`, and when "
+    "the numbers in `y` are there. What share of the whole time has passed at the first reading?",
+    ("nearly nothing", "about half", "nearly all"),
+)
 
 
 @exercise("start.1", "First check", minutes=3, difficulty=1, core=True)
 class double:
-    """Write `double(x)`, which returns twice its argument; `x` is a number or an array."""
+    """Write `double(x)`, which returns twice its argument; `x` is a number or an array.
+
+    `double(3.0)` is 6, and `double` of an array doubles each of its numbers.
+    """
 
     hints = ("Arithmetic works on arrays, element by element.", "`2 * x` does it for both.")
     why = "Arithmetic on a JAX array works element by element, as in NumPy."
@@ -37,11 +69,125 @@ class double:
     def returns_input(x):
         return x
 
+    @wrong("`return`")
+    @staticmethod
+    def prints(x):
+        str(2 * x)
+
+    @wrong("one number")
+    @staticmethod
+    def sums(x):
+        return 2 * np.sum(x)
+
     @staticmethod
     def check(answer):
-        import numpy as np
-
-        for x in (3.0, np.array([1.0, -2.0, 5.0]), np.arange(12.0).reshape(3, 4)):
+        rng = np.random.default_rng(7)
+        cases = (3.0, -1.5, 4, np.array([1.0, -2.0, 5.0]), rng.normal(size=(3, 4)), rng.integers(-9, 9, size=(5,)))
+        for x in cases:
+            call = call_text(answer, (x,), name="double")
             got = attempt(answer, x, name="double")
-            mistakes = [(x**2, "You squared `x`."), (x, "That is `x` as it came.")]
-            expect_close(got, np.add(x, x), call=call_text(answer, (x,), name="double"), mistakes=mistakes)
+            expect(got is not None, f"{call} gave None; expected twice `x`. Does the function end with `return`?")
+            mistakes = [
+                (x**2, "You squared `x`."),
+                (x, "That is `x` as it came."),
+                (2 * np.sum(x), "That is one number for the whole array; each element is wanted."),
+            ]
+            expect_close(got, np.add(x, x), call=call, mistakes=mistakes)
+
+
+@exercise("start.2", "How much memory is that?", minutes=5, difficulty=2, core=True)
+class bytes_needed:
+    """Write `bytes_needed(shapes)`: how many bytes do floating-point arrays of these shapes take together?
+
+    They are made with JAX's default dtype, as `jnp.zeros(shape)` makes them. `shapes` is a list of tuples of whole
+    numbers, and the answer is one whole number. A layer with 784 inputs and 128 outputs has the shapes
+    `[(784, 128), (128,)]` and needs 401,920 bytes.
+    """
+
+    hints = (
+        "How many numbers does one shape hold, and how many bytes does one number take here?",
+        "`math.prod(shape)` numbers, each of 4 bytes: float32 has 32 bits.",
+        "Add up over all shapes: `sum(... for shape in shapes)`. `math.prod(())` is 1, and a scalar has the shape `()`.",
+    )
+    why = (
+        "A float32 takes 4 bytes, and a shape holds the product of its dimensions; the empty product is 1, which is "
+        "right for a scalar. A chip's memory is what limits a model first, so you will do this sum often."
+    )
+    notes = (
+        "After: 8 bytes (NumPy's habit), adding dimensions up, and the scalar of shape `()`. Making the arrays and "
+        "asking for `.nbytes` is right too; ask what it would do for a shape that does not fit into memory."
+    )
+
+    @staticmethod
+    def stub(shapes):
+        # one or two lines
+        raise NotImplementedError
+
+    @staticmethod
+    def solution(shapes):
+        return sum(4 * math.prod(shape) for shape in shapes)
+
+    @wrong("8 bytes")
+    @staticmethod
+    def numpy_habit(shapes):
+        return sum(np.zeros(shape).nbytes for shape in shapes)
+
+    @wrong("numbers, not bytes")
+    @staticmethod
+    def counts_numbers(shapes):
+        return sum(int(np.prod(shape)) for shape in shapes)
+
+    @wrong("multiply")
+    @staticmethod
+    def adds_dimensions(shapes):
+        return sum(4 * sum(shape) for shape in shapes)
+
+    @wrong("scalar")
+    @staticmethod
+    def no_scalars(shapes):
+        return sum(4 * int(np.prod(shape)) for shape in shapes if shape)
+
+    @wrong("first shape")
+    @staticmethod
+    def only_first(shapes):
+        return 4 * int(np.prod(shapes[0])) if shapes else 0
+
+    @wrong("32 bits")
+    @staticmethod
+    def counts_bits(shapes):
+        return sum(32 * int(np.prod(shape)) for shape in shapes)
+
+    @staticmethod
+    def check(answer):
+        rng = np.random.default_rng(11)
+        cases = [
+            [(784, 128), (128,)],
+            [(3, 5)],
+            [(7,), (2, 3, 4), ()],
+            [()],
+            [],
+            [(6, 0, 2), (11,)],
+            [tuple(rng.integers(1, 9, size=rank).tolist()) for rank in (4, 1, 2, 3)],
+        ]
+        for shapes in cases:
+            arrays = [np.zeros(shape, np.float32) for shape in shapes]
+            numbers = sum(array.size for array in arrays)
+            # The truth is what NumPy allocates.
+            right = sum(array.nbytes for array in arrays)
+            mistakes = [
+                (2 * right, "That is 8 bytes a number, NumPy's default; what does JAX take?"),
+                (numbers, "You counted numbers, not bytes."),
+                (32 * numbers, "A float32 has 32 bits; a byte has 8 of them."),
+                (right - 4 * shapes.count(()), "A scalar has the shape `()` and holds one number."),
+                (arrays[0].nbytes if arrays else 0, "That is the first shape alone."),
+                (4 * sum(map(sum, shapes)), "You added the dimensions of a shape; multiply them."),
+            ]
+            got = attempt(answer, shapes, name="bytes_needed")
+            expect_close(
+                got,
+                right,
+                call=f"`bytes_needed({shapes})`",
+                mistakes=[(value, words) for value, words in mistakes if value != right],
+                rtol=0,
+                atol=0,
+            )

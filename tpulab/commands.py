@@ -1,0 +1,195 @@
+"""The commands of `tpulab` as they are typed; each asks a room for the answer and prints it."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from . import __version__
+from .status import NO, OK, UNFINISHED, WRONG_USE, Stop
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 100},
+)
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for another program.")]
+
+
+@app.callback(invoke_without_command=True)
+def top(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Your laptop is a TPU lab: the course's command line.
+
+    Exit status: 0 yes, 1 the answer is no, 2 wrong use, 3 could not finish, 130 interrupted.
+    """
+    if version:
+        print(f"tpulab {__version__}")
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command("lab")
+def lab_command(
+    work: Annotated[Path, typer.Option(help="Your own folder for the notebooks.")] = Path("~/tpulab"),
+    copy_only: Annotated[bool, typer.Option("--copy-only", help="Bring the notebooks; start nothing.")] = False,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="This port or none.", show_default=False)] = None,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Open no window; print the address.")] = False,
+) -> None:
+    """Bring the notebooks into your own folder and open JupyterLab there.
+
+    Run it again after an update: new chapters come, what you have not changed is replaced, and what you
+    have changed is never overwritten.
+    """
+    from . import lab, server
+
+    done = lab.hand_out(lab.course_notebooks(), work)
+    print("\n".join(done.lines()), flush=True)
+    if copy_only:
+        return
+    names = sorted(done.new + done.updated + done.same + done.kept)
+    raise typer.Exit(server.serve(done.folder, first=names[0], port=port, browser=not no_browser, say=_say_now))
+
+
+def _say_now(line: str) -> None:
+    print(line, flush=True)
+
+
+@app.command("doctor")
+def doctor_command(as_json: Json = False) -> None:
+    """Say whether this machine is ready for the course, and what to do if not."""
+    from rich.console import Console
+
+    from . import doctor
+
+    with Console(stderr=True).status("Starting a kernel, JupyterLab and a notebook's first cell …"):
+        report = doctor.examine()
+    if as_json:
+        print(json.dumps(report.as_dict(), indent=1))
+    else:
+        words = {True: "ok", False: "NOT OK", None: "-"}
+        rows = [(check.name, words[check.ok], check.found, check.remedy) for check in report.checks]
+        _table(("check", "", "found", "remedy"), rows)
+        print(f"\nFor an instructor (holds no names and no paths): {report.code}\n\n{report.verdict}")
+    raise typer.Exit(OK if report.ready else NO)
+
+
+@app.command("progress")
+def progress_command(
+    only_code: Annotated[bool, typer.Option("--code", help="Print only the code that restores progress.")] = False,
+    restore: Annotated[str, typer.Option(help="Take in progress from a code.", show_default=False)] = "",
+    class_list: Annotated[
+        str, typer.Option("--class", help="A file of lines NAME CODE, or - for standard input.")
+    ] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Exercises of every chapter.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show chapters and exercises, the time they take, and what is next."""
+    if class_list:
+        if only_code or restore or everything:
+            raise Stop("--class stands alone, or with --json", WRONG_USE)
+        raise typer.Exit(_show_class(class_list, as_json))
+    from .learn import outline, report, store
+
+    try:
+        if restore:
+            report.progress(restore=restore)
+        record, note = store.read()
+    except ValueError as error:
+        raise Stop(f"--restore: {error}", WRONG_USE) from None
+    except OSError as error:
+        raise Stop(f"{store.path()}: {error.strerror or error}; set TPULAB_HOME to a folder of yours") from None
+    if note:
+        print(f"tpulab: {note}", file=sys.stderr)
+    progress = report.summarize(record)
+    if only_code:
+        print(progress.code)
+    elif as_json:
+        chapters = [asdict(one) for one in outline.outline(record)]
+        print(json.dumps({"next": progress.next_step, "code": progress.code, "chapters": chapters}, indent=1))
+    else:
+        _table(outline.HEAD, outline.rows(outline.outline(record), everything=everything))
+        print(f"\nNext: {progress.next_step.replace('`', '')}")
+
+
+def _show_class(name: str, as_json: bool) -> int:
+    from .learn import classroom
+
+    try:
+        raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise Stop(f"{name}: {error.strerror or error}", WRONG_USE) from None
+    found = classroom.read_class(raw.decode("utf-8-sig", errors="replace").splitlines())
+    if as_json:
+        print(json.dumps(asdict(found), indent=1))
+    elif found.seats:
+        _table(found.HEAD, found.rows())
+    for problem in found.problems:
+        print(f"tpulab: {name}: {problem}", file=sys.stderr)
+    if not found.seats and not found.problems:
+        raise Stop(f"{name}: no lines of NAME CODE in it", NO)
+    return NO if found.problems else OK
+
+
+@app.command("record")
+def record_command(
+    chapters: Annotated[list[str] | None, typer.Argument(help="E.g. 03_jit or 03; all by default.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the measurements go.")] = Path("measured"),
+) -> None:
+    """On a TPU: run the notebooks and store what they measure there."""
+    from . import lab, record, recorder
+
+    recorder.require_tpu()
+    chosen = recorder.choose(lab.course_notebooks(), chapters or [])
+    results = _record_all(chosen, out.expanduser().absolute())
+    files = [path for result in results for path in result.files]
+    for result in results:
+        if result.problem:
+            print(f"tpulab: {result.slug} did not run to its end: {result.problem}", file=sys.stderr)
+    if files:
+        print(f"{len(files)} written: {', '.join(map(str, files))}")
+        print(f"Copy them into {record.STORED} of a clone and build: the chapters then show them.")
+    if any(result.problem for result in results):
+        raise typer.Exit(UNFINISHED)
+    if not files:
+        raise Stop("the notebooks ran, and none of them measured anything", NO)
+
+
+def _record_all(chosen: list[Path], out: Path) -> list[Any]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from . import recorder
+
+    results = []
+    try:
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            for path in chosen:
+                task = bar.add_task(path.stem)
+                ran = lambda done, cells, task=task: bar.update(task, completed=done, total=cells)  # noqa: E731
+                results.append(recorder.record_one(path, out, ran))
+    except OSError as error:
+        raise Stop(f"{out}: {error.strerror or error}; choose another folder with --out DIR") from None
+    return results
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Print a table without boxes; columns are told apart by space alone."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*head, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console = Console()
+    if not console.is_terminal:  # a file or a pipe has no width: break no line
+        wide = Console(width=10_000)
+        console = Console(width=max(20, wide.measure(table).maximum))
+    console.print(table)

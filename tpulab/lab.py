@@ -1,0 +1,236 @@
+"""Hand the notebooks out: the learner's folder gets what is new and loses nothing that is theirs."""
+
+import errno
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import __version__
+from .status import UNFINISHED, WRONG_USE, Stop
+
+MANIFEST = ".tpulab.json"
+_FORMAT = 1
+_DRAFT = ".tpulab-draft"
+_PACKAGE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class HandedOut:
+    """What a hand-out did, by notebook name.
+
+    Args:
+        folder: where.
+        new: brought for the first time, or again because they were missing.
+        updated: not touched by the learner, replaced by this version.
+        same: already this version.
+        kept: the learner's own; not written to.
+        beside: of the kept ones, (name, name of the new version that was put beside it).
+        note: one line about a damaged list of what was handed out before, or "".
+    """
+
+    folder: Path
+    new: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    same: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    beside: tuple[tuple[str, str], ...] = ()
+    note: str = ""
+
+    def lines(self) -> list[str]:
+        """Say what was done, in a few lines."""
+        counts = [(self.new, "new"), (self.updated, "updated"), (self.same, "unchanged"), (self.kept, "kept as yours")]
+        said = ", ".join(f"{len(names)} {word}" for names, word in counts if names)
+        news = [f"{name} has changes of yours; the course's new version is beside it: {b}" for name, b in self.beside]
+        return [*([self.note] if self.note else []), *news, f"Notebooks in {self.folder}: {said}"]
+
+
+def course_notebooks() -> list[Path]:
+    """Find the course's notebooks: inside the installed package, else in the checkout around it.
+
+    Raises:
+        Stop: there are none.
+    """
+    places = [_PACKAGE / "notebooks"]
+    if (_PACKAGE.parent / "course" / "build.py").is_file():
+        places.append(_PACKAGE.parent / "notebooks")
+    for place in places:
+        if found := sorted(place.glob("[0-9][0-9]_*.ipynb")):
+            return found
+    raise Stop(
+        f"the course's notebooks are missing from {places[-1]}; in a clone build them with "
+        "`python course/build.py`, otherwise install tpulab again"
+    )
+
+
+def hand_out(notebooks: list[Path], folder: Path) -> HandedOut:
+    """Copy notebooks into the learner's folder, outputs cleared; what the learner has changed stays.
+
+    A notebook counts as touched when the source of some cell differs from what was handed out. One
+    that is missing is brought; one that is not touched is replaced; one that is touched, or that this
+    folder's list does not know, is never written to: a new version goes beside it, once.
+
+    Args:
+        notebooks: the course's own, as `course_notebooks` gives them.
+        folder: the learner's; made if it isn't there.
+
+    Returns:
+        What was done.
+
+    Raises:
+        Stop: the folder cannot be used or written; each notebook in it is then either as it was or
+            wholly new.
+    """
+    folder = folder.expanduser().absolute()
+    _refuse_course_folder(folder, notebooks)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _sweep(folder)
+        manifest, note = _read_manifest(folder)
+        done: dict[str, list[Any]] = {"new": [], "updated": [], "same": [], "kept": [], "beside": []}
+        for path in notebooks:
+            fresh = cleared(json.loads(path.read_text(encoding="utf-8")))
+            what, beside = _hand_out_one(folder, path.name, fresh, manifest)
+            done[what].append(path.name)
+            done["beside"] += [(path.name, beside)] if beside else []
+        return HandedOut(folder, note=note, **{what: tuple(names) for what, names in done.items()})
+    except OSError as error:
+        raise Stop(_remedy(folder, error), UNFINISHED) from None
+
+
+def cleared(book: dict[str, Any]) -> dict[str, Any]:
+    """Give a notebook without outputs, execution counts and what the builder notes about it."""
+    cells = []
+    for cell in book["cells"]:
+        if cell["cell_type"] == "code":
+            cell = cell | {"outputs": [], "execution_count": None}
+        cells.append(cell)
+    metadata = {name: value for name, value in book["metadata"].items() if name not in ("tpulab", "widgets")}
+    return book | {"cells": cells, "metadata": metadata}
+
+
+def fingerprint(book: Mapping[str, Any]) -> str:
+    """Hash the cells' kinds and sources; outputs and empty cells don't count."""
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in book["cells"]]
+    kept = [(kind, source) for kind, source in cells if source.strip()]
+    return hashlib.sha256(json.dumps(kept).encode()).hexdigest()
+
+
+def _hand_out_one(folder: Path, name: str, fresh: dict[str, Any], manifest: dict[str, Any]) -> tuple[str, str]:
+    """Bring one notebook; says what was done and the name of a version put beside, or ""."""
+    path, wanted = folder / name, fingerprint(fresh)
+    given = manifest.get(name, {})
+    there = _fingerprint_of(path)
+    if there == wanted:
+        what = "same"
+    elif not os.path.lexists(path):
+        what = "new"
+    elif there and there == given.get("sources"):
+        what = "updated"
+    else:
+        return "kept", _put_beside(folder, name, fresh, manifest)
+    if what != "same":
+        _write(path, fresh)
+    if what != "same" or given.get("sources") != wanted:
+        _note(folder, manifest, name, {"sources": wanted, "version": __version__})
+    return what, ""
+
+
+def _put_beside(folder: Path, name: str, fresh: dict[str, Any], manifest: dict[str, Any]) -> str:
+    """Write a touched notebook's new version beside it, unless it is the one handed out or already there."""
+    given, wanted = manifest.get(name, {}), fingerprint(fresh)
+    if wanted in (given.get("sources"), given.get("beside")):
+        return ""
+    other = next(other for other in _names_beside(name) if _may_take(folder / other, wanted, manifest))
+    if _fingerprint_of(folder / other) != wanted:
+        _write(folder / other, fresh)
+    manifest[other] = {"sources": wanted, "version": __version__}
+    _note(folder, manifest, name, given | {"beside": wanted})
+    return other
+
+
+def _may_take(path: Path, wanted: str, manifest: dict[str, Any]) -> bool:
+    """Say whether a name beside is free, holds this version already, or an earlier one that nobody touched."""
+    there = _fingerprint_of(path)
+    is_untouched = there and there in (wanted, manifest.get(path.name, {}).get("sources"))
+    return bool(is_untouched) or not os.path.lexists(path)
+
+
+def _names_beside(name: str) -> Iterator[str]:
+    """03_jit.ipynb → 03_jit.new.ipynb, 03_jit.new-2.ipynb, …"""
+    stem, number = name.removesuffix(".ipynb"), 1
+    while True:
+        yield f"{stem}.new.ipynb" if number == 1 else f"{stem}.new-{number}.ipynb"
+        number += 1
+
+
+def _fingerprint_of(path: Path) -> str:
+    """Fingerprint a file; "" for one that is missing or no notebook."""
+    try:
+        return fingerprint(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ""
+
+
+def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
+    """Read the list of what was handed out; of a damaged one nothing is believed."""
+    try:
+        stored = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        entries = stored["notebooks"]
+        if stored["format"] != _FORMAT or not all(isinstance(entry, dict) for entry in entries.values()):
+            raise ValueError
+        return entries, ""
+    except FileNotFoundError:
+        return {}, ""
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}, f"{MANIFEST} was damaged: every notebook that differs from the course's is treated as yours"
+
+
+def _note(folder: Path, manifest: dict[str, Any], name: str, entry: dict[str, Any]) -> None:
+    """Store what was handed out, right after it was: a kill in between makes a notebook count as touched."""
+    manifest[name] = entry
+    _write(folder / MANIFEST, {"format": _FORMAT, "notebooks": manifest})
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON so that the file is at every moment the old one or the new one, whole."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}{_DRAFT}")
+    try:
+        with draft.open("w", encoding="utf-8", newline="\n") as stream:
+            json.dump(content, stream, indent=1, ensure_ascii=False)
+            stream.write("\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove drafts that a killed hand-out left; a young one may belong to a second one at work."""
+    for draft in folder.glob(f".*{_DRAFT}"):
+        with suppress(OSError):
+            if time.time() - draft.stat().st_mtime > 60:
+                draft.unlink()
+
+
+def _refuse_course_folder(folder: Path, notebooks: list[Path]) -> None:
+    place = folder.resolve()
+    for own in {_PACKAGE.resolve(), *(path.parent.resolve() for path in notebooks)}:
+        if place == own or own in place.parents:
+            raise Stop(f"{folder} belongs to the course itself; choose a folder of your own with --work DIR", WRONG_USE)
+
+
+def _remedy(folder: Path, error: OSError) -> str:
+    reason = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None)):
+        return f"no room in {folder} ({reason}); free 10 MB there or choose another folder with --work DIR"
+    if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
+        what = error.filename or folder
+        return f"{what} is in the way ({reason}); move it or choose another folder with --work DIR"
+    return f"cannot write in {folder} ({reason}); choose a folder of yours with --work DIR"
