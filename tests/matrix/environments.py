@@ -91,10 +91,10 @@ def pins(name: str) -> dict[str, str]:
 
 
 def colab_packages(*, tools: bool) -> list[str]:
-    """List what to install for the Colab set; test tools that Colab lacks come in the default set's versions."""
+    """List what to install for the Colab set; what Colab lacks comes in the default set's versions, with `tools` only."""
     have, default = pins("colab"), pins("lab")
-    wanted = [one for one in PROJECT["dependencies"] if _name(one) in have] + COLAB_HAS
-    return wanted + [one if one in have else default[one] for one in TEST_TOOLS] if tools else wanted
+    wanted = [_name(one) for one in PROJECT["dependencies"]] + COLAB_HAS + (TEST_TOOLS if tools else [])
+    return [one if one in have else default[one] for one in wanted if one in have or tools]
 
 
 def make(folder: Path, name: str, *, tools: bool = True) -> Path:
