@@ -14,7 +14,7 @@ help:           ## say what there is
 
 lab:            ## open the course in JupyterLab (TPU_COMPILER=0 leaves Google's TPU compiler out)
 	@$(PYTHON) bootstrap.py
-	@$(BIN)/python -m tpulab.cli lab --work "$(WORK)"
+	@$(BIN)/python -m tpulab lab --work "$(WORK)"
 
 setup:          ## only make .venv and install the course into it
 	@$(PYTHON) bootstrap.py --retry

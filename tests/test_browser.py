@@ -47,7 +47,7 @@ pytestmark = [
 def address(tmp_path, home) -> Iterator[str]:
     """Start the course with the command that learners use, and give the address it prints."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "NPROC", "PYTEST_", "MPL"))}
-    command = [sys.executable, "-m", "tpulab.cli", "lab", "--work", str(tmp_path / "my course"), "--no-browser"]
+    command = [sys.executable, "-m", "tpulab", "lab", "--work", str(tmp_path / "my course"), "--no-browser"]
     environment = kept | {"TPULAB_HOME": str(home), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout

@@ -13,8 +13,9 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 import tpulab
-from tpulab import cli, doctor, lab, probe, recorder, server
-from tpulab.checks import Check
+from tpulab import cli
+from tpulab.cli import doctor, lab, probe, recorder, server
+from tpulab.cli.checks import Check
 from tpulab.learn import code, report, store
 
 COMMANDS = ("lab", "doctor", "progress", "record")
@@ -375,7 +376,7 @@ def test_record_is_interrupted(tpu, tmp_path):
     ]
     nbformat.write(new_notebook(cells=cells), tpu / "03_jit.ipynb")
     source = (
-        "import pathlib, sys; from tpulab import cli, lab, recorder\n"
+        "import pathlib, sys; from tpulab import cli; from tpulab.cli import lab, recorder\n"
         f"lab.course_notebooks = lambda: sorted(pathlib.Path({str(tpu)!r}).glob('*'))\n"
         "recorder.require_tpu = lambda: None\n"
         f"sys.exit(cli.main(['record', '--out', {str(tmp_path / 'out')!r}]))\n"

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.nobody import open_folder, read_only
-from tpulab import checks, doctor, probe
-from tpulab.checks import Check
+from tpulab.cli import checks, doctor, probe
+from tpulab.cli.checks import Check
 from tpulab.learn import code
 
 FIRST_CELL = {"devices": 1, "kind": "cpu", "platform": "cpu", "broken": {}}
@@ -339,6 +339,8 @@ def test_a_module_of_the_learner_does_not_stand_in(tmp_path, monkeypatch):
 
 
 def test_nothing_is_imported_to_load_the_doctor():
-    source = "import sys, tpulab.doctor; print([n for n in ('jax', 'zmq', 'matplotlib', 'psutil') if n in sys.modules])"
+    source = (
+        "import sys, tpulab.cli.doctor; print([n for n in ('jax', 'zmq', 'matplotlib', 'psutil') if n in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -23,8 +23,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from tests.nobody import open_folder, read_only
-from tpulab import lab, server
-from tpulab.status import INTERRUPTED, OK, UNFINISHED, WRONG_USE, Stop
+from tpulab.cli import lab, server
+from tpulab.cli.status import INTERRUPTED, OK, UNFINISHED, WRONG_USE, Stop
 
 NAMES = ("00_start.ipynb", "03_jit.ipynb")
 
@@ -303,7 +303,7 @@ def test_kill_in_the_middle_leaves_whole_notebooks(course, work):
     """kill -9 while two versions are handed out in turn: each file is one of the two, and the next run mends."""
     one, two = publish(course, "x = 1"), publish(course.with_name("second"), "x = 2")
     source = (
-        f"import pathlib; from tpulab import lab\nwork = pathlib.Path({str(work)!r})\nprint('go', flush=True)\n"
+        f"import pathlib; from tpulab.cli import lab\nwork = pathlib.Path({str(work)!r})\nprint('go', flush=True)\n"
         f"versions = [[pathlib.Path(p) for p in v] for v in {[list(map(str, one)), list(map(str, two))]!r}]\n"
         "while True:\n    for version in versions: lab.hand_out(version, work)\n"
     )
@@ -499,7 +499,7 @@ def running(course, work, tmp_path):
     )
     own = {"HOME": str(tmp_path / "user"), "JUPYTER_PATH": str(tmp_path / "user"), "http_proxy": "http://127.0.0.1:9"}
     source = (
-        "import pathlib, sys; from tpulab import cli, lab\n"
+        "import pathlib, sys; from tpulab import cli; from tpulab.cli import lab\n"
         f"lab.course_notebooks = lambda: sorted(pathlib.Path({str(course)!r}).glob('*'))\n"
         f"sys.exit(cli.main(['lab', '--no-browser', '--work', {str(work)!r}]))\n"
     )

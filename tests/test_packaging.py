@@ -125,7 +125,7 @@ def test_wheel_alone_hands_out_the_course(installed, tmp_path):
     )  # fmt: skip
     assert Path(where.stdout.strip()).is_relative_to(installed)
     work = tmp_path / "my work"
-    command = [sys.executable, "-m", "tpulab.cli", "lab", "--work", str(work), "--copy-only"]
+    command = [sys.executable, "-m", "tpulab", "lab", "--work", str(work), "--copy-only"]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     handed = {path.name for path in work.rglob("*.ipynb")}

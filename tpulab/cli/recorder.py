@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..record import RECORD_TO
 from . import probe
-from .record import RECORD_TO
 from .status import NO, WRONG_USE, Stop
 
 CELL_LIMIT_S = 600  # a first compilation on a TPU takes its time
-_KERNELS = Path(__file__).parent / "data" / "jupyter" / "share" / "kernels"
+_KERNELS = Path(__file__).parent.parent / "data" / "jupyter" / "share" / "kernels"
 
 
 @dataclass(frozen=True)

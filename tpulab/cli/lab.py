@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import __version__
+from .. import __version__
 from .status import UNFINISHED, WRONG_USE, Stop
 
 MANIFEST = ".tpulab.json"
 _FORMAT = 1
 _DRAFT = ".tpulab-draft"
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parent.parent
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import __version__, checks, probe
+from .. import __version__
+from ..learn import code
+from . import checks, probe
 from .checks import Check
-from .learn import code
 
 TIME_LIMIT_S = 90.0  # for the three questions asked in processes of their own
 Ask = Callable[[Sequence[str], float], Mapping[str, Mapping[str, Any]]]

@@ -57,7 +57,3 @@ def _run(arguments: list[str]) -> int:
 def _say(line: str, status: int) -> int:
     print(f"tpulab: {' '.join(line.split())}", file=sys.stderr)
     return status
-
-
-if __name__ == "__main__":
-    sys.exit(main())

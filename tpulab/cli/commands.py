@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import __version__
+from .. import __version__
 from .status import NO, OK, UNFINISHED, WRONG_USE, Stop
 
 app = typer.Typer(
@@ -95,7 +95,7 @@ def progress_command(
         if only_code or restore or everything:
             raise Stop("--class stands alone, or with --json", WRONG_USE)
         raise typer.Exit(_show_class(class_list, as_json))
-    from .learn import outline, report, store
+    from ..learn import outline, report, store
 
     try:
         if restore:
@@ -119,7 +119,7 @@ def progress_command(
 
 
 def _show_class(name: str, as_json: bool) -> int:
-    from .learn import classroom
+    from ..learn import classroom
 
     try:
         raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
@@ -143,7 +143,8 @@ def record_command(
     out: Annotated[Path, typer.Option(help="Where the measurements go.")] = Path("measured"),
 ) -> None:
     """On a TPU: run the notebooks and store what they measure there."""
-    from . import lab, record, recorder
+    from .. import record
+    from . import lab, recorder
 
     recorder.require_tpu()
     chosen = recorder.choose(lab.course_notebooks(), chapters or [])

@@ -146,7 +146,7 @@ def kaggle() -> list[Check]:
 
 def progress_folder() -> Check:
     """Look whether progress can be written where it is kept."""
-    from .learn import store
+    from ..learn import store
 
     folder = store.home()
     made = [part for part in (folder, *folder.parents) if not part.exists()]

@@ -126,7 +126,7 @@ _ANSWERS = {"first-cell": first_cell, "kernel": kernel, "jupyterlab": jupyterlab
 
 if __name__ == "__main__":
     # Last, so that nothing here hides a module of Python's own.
-    sys.path.append(str(Path(__file__).parent.parent))
+    sys.path.append(str(Path(__file__).parent.parent.parent))
     with contextlib.redirect_stdout(sys.stderr):
         answer = _ANSWERS[sys.argv[1]]()
     print(json.dumps(answer))

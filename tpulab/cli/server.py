@@ -22,7 +22,7 @@ _FIRST_PORT = 8888
 _READY_WITHIN_S = 120
 _STOPPED_WITHIN_S = 15
 # Ours, put before the learner's own on Jupyter's search paths; their settings are read, never written.
-_SETTINGS = Path(__file__).parent / "data" / "jupyter"
+_SETTINGS = Path(__file__).parent.parent / "data" / "jupyter"
 
 
 def free_port(wanted: int | None = None) -> int:
