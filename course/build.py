@@ -71,9 +71,10 @@ def build(only: str = "", out: Path = NOTEBOOKS) -> list[Path]:
 
 
 def _write_pages(pairs: list[pages.Pair]) -> list[Path]:
-    for name, text in pages.make(pairs).items():
-        (pages.COURSE / name).write_text(text, encoding="utf-8", newline="\n")
-    return [pages.COURSE / name for name in pages.make(pairs)]
+    made = {pages.COURSE / name: text for name, text in pages.make(pairs).items()}
+    for path, text in made.items():
+        path.write_text(text, encoding="utf-8", newline="\n")
+    return list(made)
 
 
 def build_instructor(out: Path, only: str = "") -> list[Path]:

@@ -55,7 +55,7 @@ def test_what_is_written_is_read(record):
         mine.update(copy.deepcopy(record))
     assert store.read() == (record, "")
     assert {path.name for path in store.home().iterdir()} >= {"progress.json"}
-    assert not list(store.home().glob("*.tmp"))
+    assert not list(store.home().glob("*draft*"))
 
 
 DAMAGED = [

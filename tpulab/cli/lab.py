@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..learn.store import DRAFT, write_json
 from .status import UNFINISHED, WRONG_USE, Stop
 
 MANIFEST = ".tpulab.json"
 _FORMAT = 1
-_DRAFT = ".tpulab-draft"
 _PACKAGE = Path(__file__).parent.parent
 
 
@@ -135,7 +135,7 @@ def _hand_out_one(folder: Path, name: str, fresh: dict[str, Any], manifest: dict
     else:
         return "kept", _put_beside(folder, name, fresh, manifest)
     if what != "same":
-        _write(path, fresh)
+        write_json(path, fresh)
     if what != "same" or given.get("sources") != wanted:
         _note(folder, manifest, name, {"sources": wanted, "version": __version__})
     return what, ""
@@ -148,7 +148,7 @@ def _put_beside(folder: Path, name: str, fresh: dict[str, Any], manifest: dict[s
         return ""
     other = next(other for other in _names_beside(name) if _may_take(folder / other, wanted, manifest))
     if _fingerprint_of(folder / other) != wanted:
-        _write(folder / other, fresh)
+        write_json(folder / other, fresh)
     manifest[other] = {"sources": wanted, "version": __version__}
     _note(folder, manifest, name, given | {"beside": wanted})
     return other
@@ -194,26 +194,12 @@ def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
 def _note(folder: Path, manifest: dict[str, Any], name: str, entry: dict[str, Any]) -> None:
     """Store what was handed out, right after it was: a kill in between makes a notebook count as touched."""
     manifest[name] = entry
-    _write(folder / MANIFEST, {"format": _FORMAT, "notebooks": manifest})
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    """Write JSON so that the file is at every moment the old one or the new one, whole."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}{_DRAFT}")
-    try:
-        with draft.open("w", encoding="utf-8", newline="\n") as stream:
-            json.dump(content, stream, indent=1, ensure_ascii=False)
-            stream.write("\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_json(folder / MANIFEST, {"format": _FORMAT, "notebooks": manifest})
 
 
 def _sweep(folder: Path) -> None:
     """Remove drafts that a killed hand-out left; a young one may belong to a second one at work."""
-    for draft in folder.glob(f".*{_DRAFT}"):
+    for draft in folder.glob(f".*{DRAFT}"):
         with suppress(OSError):
             if time.time() - draft.stat().st_mtime > 60:
                 draft.unlink()

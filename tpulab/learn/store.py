@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = 1
+DRAFT = ".tpulab-draft"  # ends the name of a file that is being written
 _DRIVE = Path("/content/drive/MyDrive")  # Google Drive in Colab, once mounted
 
 Record = dict[str, Any]
@@ -70,7 +71,7 @@ def update() -> Iterator[tuple[Record, str]]:
         with FileLock(str(path()) + ".lock", timeout=10):
             record, note = read()
             yield record, note
-            _write(record)
+            write_json(path(), record)
     except Timeout:
         raise OSError(f"another program has held {path()} for 10 seconds") from None
 
@@ -93,15 +94,16 @@ def merge(mine: Record, other: Record) -> None:
 _RANK = ("", "not yet", "correct")
 
 
-def _write(record: Record) -> None:
-    file = path()
-    draft = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+def write_json(path: Path, content: Record) -> None:
+    """Write JSON so that the file is at every moment the old one or the new one, whole."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}{DRAFT}")
     try:
-        with draft.open("w", encoding="utf-8") as stream:
-            json.dump(record, stream, indent=1, sort_keys=True)
+        with draft.open("w", encoding="utf-8", newline="\n") as stream:
+            json.dump(content, stream, indent=1, ensure_ascii=False)
+            stream.write("\n")
             stream.flush()
             os.fsync(stream.fileno())
-        draft.replace(file)
+        draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
 
