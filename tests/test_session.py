@@ -12,11 +12,16 @@ from tpulab import session
 
 SMALL = {key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "NPROC", "TPULAB_", "XLA_"))}
 
+# As in pyproject.toml: Colab's matplotlib calls pyparsing by its old names.
+WARNINGS = ["-W", "error"]
+for module in ("_fontconfig_pattern", "_mathtext"):
+    WARNINGS += ["-W", f"ignore::DeprecationWarning:matplotlib.{module}"]
+
 
 def run(code: str, **environment: str) -> str:
     """Run code in a fresh Python and give what it printed."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        [sys.executable, *WARNINGS, "-c", textwrap.dedent(code)],
         env=SMALL | environment,
         capture_output=True,
         text=True,

@@ -371,7 +371,7 @@ tpulab.reveal("grad.p6", both)
 # %%
 for rows in (256, 1024):
     out, pullback = jax.vjp(lambda weights: chain(weights, jnp.ones((rows, 32))), weights)
-    kept = sum(leaf.nbytes for leaf in jax.tree.leaves(pullback))
+    kept = sum(leaf.nbytes for leaf in jax.tree.leaves(pullback) if isinstance(leaf, jax.Array))
     print(f"batch of {rows}: {kept:,} bytes kept, for {sum(w.nbytes for w in weights):,} bytes of weights")
 
 # %% [markdown]
