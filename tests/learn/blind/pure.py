@@ -1,5 +1,6 @@
 """Wrong answers to the exercises of the chapter on pure functions, written without sight of their checks."""
 
+import itertools
 import math
 import re
 
@@ -189,7 +190,7 @@ def pure_5_multiplies_two_dimensions(params):
 
 def pure_6_same_numbers_for_equal_widths(key, sizes):
     layers = []
-    for n_in, n_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for n_in, n_out in itertools.pairwise(sizes):
         w = jax.random.normal(jax.random.fold_in(key, n_in), (n_in, n_out)) / jnp.sqrt(n_in)
         layers.append({"w": w, "b": jnp.zeros(n_out)})
     return layers
@@ -198,7 +199,7 @@ def pure_6_same_numbers_for_equal_widths(key, sizes):
 def pure_6_two_keys_in_turn(key, sizes):
     keys = jax.random.split(key, 2)
     layers = []
-    for i, (n_in, n_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for i, (n_in, n_out) in enumerate(itertools.pairwise(sizes)):
         w = jax.random.normal(keys[i % 2], (n_in, n_out)) / jnp.sqrt(n_in)
         layers.append({"w": w, "b": jnp.zeros(n_out)})
     return layers
@@ -206,7 +207,7 @@ def pure_6_two_keys_in_turn(key, sizes):
 
 def pure_6_averages_inputs_and_outputs(key, sizes):
     layers = []
-    for n_in, n_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for n_in, n_out in itertools.pairwise(sizes):
         key, sub = jax.random.split(key)
         w = jax.random.normal(sub, (n_in, n_out)) * jnp.sqrt(2 / (n_in + n_out))
         layers.append({"w": w, "b": jnp.zeros(n_out)})
@@ -216,7 +217,7 @@ def pure_6_averages_inputs_and_outputs(key, sizes):
 def pure_6_draws_uniformly(key, sizes):
     # Mean and standard deviation are right.
     layers = []
-    for n_in, n_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for n_in, n_out in itertools.pairwise(sizes):
         key, sub = jax.random.split(key)
         limit = math.sqrt(3 / n_in)
         w = jax.random.uniform(sub, (n_in, n_out), minval=-limit, maxval=limit)
@@ -227,7 +228,7 @@ def pure_6_draws_uniformly(key, sizes):
 def pure_6_cuts_the_tails(key, sizes):
     # Mean and standard deviation are right; nothing lies beyond 2.3 standard deviations.
     layers = []
-    for n_in, n_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for n_in, n_out in itertools.pairwise(sizes):
         key, sub = jax.random.split(key)
         w = jax.nn.initializers.lecun_normal()(sub, (n_in, n_out))
         layers.append({"w": w, "b": jnp.zeros(n_out)})

@@ -184,7 +184,7 @@ class step_down:
                     raise
                 raise NotYet(f"{feedback} Here a value of the dict is itself a dict, a list or a tuple.") from None
             crossed = None
-            if kind in ("flat", "equal shapes"):
+            if isinstance(params, dict) and isinstance(grads, dict) and kind in ("flat", "equal shapes"):
                 crossed = {name: p - rate * g for (name, p), g in zip(params.items(), grads.values(), strict=True)}
             expect_close(
                 got,
