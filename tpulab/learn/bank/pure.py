@@ -183,9 +183,7 @@ class step_down:
                 if kind not in ("nested", "numbers"):
                     raise
                 raise NotYet(f"{feedback} Here a value of the dict is itself a dict, a list or a tuple.") from None
-            crossed = None
-            if isinstance(params, dict) and isinstance(grads, dict) and kind in ("flat", "equal shapes"):
-                crossed = {name: p - rate * g for (name, p), g in zip(params.items(), grads.values(), strict=True)}
+            crossed = _crossed(params, grads, rate) if kind in ("flat", "equal shapes") else None
             expect_close(
                 got,
                 rebuilt(lambda p, g, rate=rate: p - rate * g),
@@ -204,6 +202,11 @@ def _refilled(tree):
     if isinstance(tree, dict):
         return {name: _refilled(tree[name]) for name in reversed(tree)}
     return type(tree)(map(_refilled, tree)) if isinstance(tree, (list, tuple)) else tree
+
+
+def _crossed(params, grads, rate):
+    """Give what comes out when two flat dicts are paired in the order in which they were filled."""
+    return {name: p - rate * g for (name, p), g in zip(params.items(), grads.values(), strict=True)}
 
 
 @exercise("pure.2", "Dropout", minutes=7, difficulty=2, core=True)
