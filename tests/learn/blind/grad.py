@@ -65,13 +65,14 @@ def grad_2_writes_into_the_containers(loss, params, lr, steps):
     return params, losses
 
 
-def grad_2_losses_as_an_array(loss, params, lr, steps):
+def grad_2_steps_of_unit_length(loss, params, lr, steps):
     losses = []
     for _ in range(steps):
         value, grads = jax.value_and_grad(loss)(params)
         losses.append(value)
-        params = jax.tree.map(lambda p, g: p - lr * g, params, grads)
-    return params, jnp.array(losses)
+        length = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(grads)))
+        params = jax.tree.map(lambda p, g, length=length: p - lr * g / jnp.maximum(length, 1.0), params, grads)
+    return params, losses
 
 
 def grad_2_turns_tuples_into_lists(loss, params, lr, steps):
@@ -243,8 +244,8 @@ def grad_6_always_forward(f, x):
     return jax.jacfwd(f)(x)
 
 
-def grad_6_square_ones_in_reverse(f, x):
-    mode = jax.jacfwd if jax.eval_shape(f, x).shape[0] > x.shape[0] else jax.jacrev
+def grad_6_forward_for_few_inputs(f, x):
+    mode = jax.jacfwd if x.shape[0] <= 8 else jax.jacrev
     return mode(f)(x)
 
 
@@ -338,7 +339,7 @@ ANSWERS = {
     "grad.2": [
         grad_2_runs_the_loss_twice,
         grad_2_writes_into_the_containers,
-        grad_2_losses_as_an_array,
+        grad_2_steps_of_unit_length,
         grad_2_turns_tuples_into_lists,
         grad_2_stops_when_the_loss_stands_still,
     ],
@@ -366,7 +367,7 @@ ANSWERS = {
     "grad.6": [
         grad_6_always_in_reverse,
         grad_6_always_forward,
-        grad_6_square_ones_in_reverse,
+        grad_6_forward_for_few_inputs,
         grad_6_reshapes_instead_of_transposing,
         grad_6_takes_f_for_linear,
     ],

@@ -201,12 +201,16 @@ class tangent:
 
     @staticmethod
     def check(answer):
+        lines: dict[float, tuple[float, float]] = {}  # height and slope of the line before, by its place
         cases = (
             (lambda x: x**3 - 2 * x, lambda x: 3 * x**2 - 2, 1.5),
             (lambda x: 1 / (1 + x * x), lambda x: -2 * x / (1 + x * x) ** 2, -0.75),
             (lambda x: x * jnp.sin(x), lambda x: np.sin(x) + x * np.cos(x), 2.25),
             (lambda x: x * x if x > 0 else -3 * x, lambda x: 2 * x if x > 0 else -3.0, -1.25),
+            (lambda x: 5 - x * x, lambda x: -2 * x, 1.5),  # a place as before with another function,
+            (lambda x: 5 - x * x, lambda x: -2 * x, -0.75),  # and as that with another one again
         )
+        kept = []
         for f, slope, x0 in cases:
             traced = []
 
@@ -218,6 +222,9 @@ class tangent:
             call = call_text(answer, ("f", x0), name="tangent").replace("'", "")
             expect(callable(line), f"{call} gave {describe(line)}; the exercise wants a function back, the line.")
             slope0, value = float(slope(x0)), float(f(x0))
+            earlier = lines.get(x0)
+            lines[x0] = value, slope0
+            kept.append((line, call, value, slope0, x0))
             for x in (x0 + 2.0, -0.5, np.array([-2.0, 0.5, 3.0], np.float32), np.ones((2, 3), np.float32)):
                 got = attempt(line, x, name="tangent(f, x0)")
                 everywhere = np.vectorize(lambda at, slope=slope: float(slope(at)))(x)
@@ -233,6 +240,10 @@ class tangent:
                         ),
                         (value + slope0 * x, "The slope is multiplied by `x - x0`, not by `x`."),
                         (slope0 * (x - x0), "The height is missing: add `f(x0)`."),
+                        (
+                            earlier and earlier[0] + earlier[1] * (x - x0),
+                            "That is the line of another `f` at the same place: keep nothing between two calls.",
+                        ),
                     ],
                     rtol=1e-3,  # looser than float32 needs: differences are judged below, with better words
                     atol=1e-3,
@@ -242,6 +253,15 @@ class tangent:
                 f"{call}: `f` never ran under a transformation, so the slope came from differences. They are only "
                 "about right in float32; `jax.grad(f)(x0)` is exact to rounding.",
             )
+        for line, call, value, slope0, x0 in kept:
+            expect_close(
+                attempt(line, 0.5, name="tangent(f, x0)"),
+                value + slope0 * (0.5 - x0),
+                call=f"{call[:-1]}(0.5)`, asked again after other lines were made,",
+                cause="Each line is to keep its own height and slope.",
+                rtol=1e-3,
+                atol=1e-3,
+            )
 
 
 @exercise("grad.2", "Gradient descent, any parameters", minutes=8, difficulty=2, core=True)
@@ -250,8 +270,8 @@ class descend:
 
     - `loss(params)` gives a number. `params` is **any** pytree of float arrays: a dict, a list of dicts, one array.
     - One step replaces each leaf `p` by `p - lr * g`, where `g` is the gradient of the loss for that leaf.
-    - Return `(params, losses)`: the parameters after the last step, in the same containers, and a list with the loss
-      **before** each step (`steps` entries).
+    - Return `(params, losses)`: the parameters after the last step, in the same containers, and a list (or an array)
+      with the loss **before** each step: `steps` entries, however the loss behaves.
     - `loss` may be expensive: run it once per step. Leave the `params` that you were given as they were.
 
     Example: for `loss = lambda p: p**2`, `params = 4.0`, `lr = 0.25`, `steps = 2` it returns `(1.0, [16.0, 4.0])`.
@@ -344,6 +364,30 @@ class descend:
             params = jax.tree.map(lambda p, g: p - lr * g, params, grads)
         return params, losses
 
+    @wrong("all steps")
+    @staticmethod
+    def stops_early(loss, params, lr, steps):
+        losses = []
+        for _ in range(steps):
+            value, grads = jax.value_and_grad(loss)(params)
+            if losses and losses[-1] - value < 1e-5:
+                break
+            losses.append(value)
+            params = jax.tree.map(lambda p, g: p - lr * g, params, grads)
+        return params, losses
+
+    @wrong("lowest loss")
+    @staticmethod
+    def keeps_the_best(loss, params, lr, steps):
+        losses, seen = [], []
+        for _ in range(steps):
+            value, grads = jax.value_and_grad(loss)(params)
+            losses.append(value)
+            seen.append(params)
+            params = jax.tree.map(lambda p, g: p - lr * g, params, grads)
+        rising = losses[-1] > losses[0]
+        return (seen[int(np.argmin(losses))] if rising else params), losses
+
     @staticmethod
     def check(answer):
         for loss_with, params, lr, steps in _descent_cases():
@@ -394,11 +438,21 @@ def _descent_cases() -> Iterator[tuple[Callable[[Any, Any], Any], Any, float, in
         return xp.mean((p["scale"] * (xp.tanh(x4 @ first["w"]) @ second + bias) - y2) ** 2)
 
     yield nested, {"layers": [{"w": w1}, (w2, b2)], "scale": np.asarray(scale)}, 0.03125, 4
+    # At the minimum after one step, climbing away from it, and a loss that is tiny from the start.
+    yield lambda xp, p: (p - 1.5) ** 2, 4.0, 0.5, 4
+    yield lambda xp, p: xp.sum((p["v"] - 1) ** 2) + p["u"] ** 2, {"v": c, "u": np.asarray(scale)}, 1.25, 3
+    yield (
+        lambda xp, p: 1e-7 * xp.sum(sum((q - n) ** 2 for n, q in enumerate(p))),
+        list(_random(25, *[(2,)] * 11)),
+        1e6,
+        4,
+    )
 
 
 def _expect_descent(call: str, got: Any, loss64: Callable[[Any], Any], start: Any, lr: float, steps: int) -> None:
     params, losses = got
     expected, values = _descent(loss64, start, lr, steps)
+    best, _ = _descent(loss64, start, lr, int(np.argmin(values)))
     slope = _differences(loss64, start)
     up, _ = _descent(loss64, start, -lr, steps)
     straight = jax.tree.map(lambda p, g: p - steps * lr * g, start, slope)
@@ -408,7 +462,8 @@ def _expect_descent(call: str, got: Any, loss64: Callable[[Any], Any], start: An
     )
     expect(
         len(losses) == steps,
-        f"{call} gave {len(losses)} losses; expected {steps}, one before each step and none after the last.",
+        f"{call} gave {len(losses)} losses; expected {steps}, one before each step and none after the last. Take all "
+        "steps, even where the loss no longer falls.",
     )
     expect_close(
         params,
@@ -417,6 +472,7 @@ def _expect_descent(call: str, got: Any, loss64: Callable[[Any], Any], start: An
         cause="Each step replaces every leaf by `p - lr * g`, with the gradient taken at the current parameters.",
         mistakes=[
             (up, "You went uphill: subtract `lr` times the gradient."),
+            (best, "Those are the parameters with the lowest loss; the ones after the last step are wanted."),
             (straight, "Every step used the gradient at the start; take it anew at the current parameters."),
             (start, "The parameters came back unchanged: the function must return the new ones."),
         ],
@@ -438,7 +494,8 @@ class freeze:
     gradient of **zero** for the parameters in `names`.
 
     `loss(params, *batch)` gives a number; `params` is a dict whose values are arrays or further containers of arrays;
-    `names` are some of its keys. All other gradients stay as they are.
+    `names` are some of its own keys (equal keys of inner dicts are not meant). All other gradients stay as they are,
+    and so does the `params` that comes in.
 
     Example: `jax.grad(freeze(loss, ["w"]))(params, x, y)` is what `jax.grad(loss)(params, x, y)` is, with zeros for
     `"w"`.
@@ -509,6 +566,33 @@ class freeze:
 
         return frozen
 
+    @wrong("whole name")
+    @staticmethod
+    def freezes_parts_of_names(loss, names):
+        def frozen(params, *batch):
+            held = {name: lax.stop_gradient(p) if name in "/".join(names) else p for name, p in params.items()}
+            return loss(held, *batch)
+
+        return frozen
+
+    @wrong("inner dict")
+    @staticmethod
+    def freezes_inner_keys(loss, names):
+        def hold(path, p):
+            return lax.stop_gradient(p) if any(getattr(key, "key", None) in names for key in path) else p
+
+        return lambda params, *batch: loss(jax.tree.map_with_path(hold, params), *batch)
+
+    @wrong("changed the `params`")
+    @staticmethod
+    def writes_into_params(loss, names):
+        def frozen(params, *batch):
+            for name in names:
+                params[name] = jax.tree.map(lax.stop_gradient, params[name])
+            return loss(params, *batch)
+
+        return frozen
+
     @staticmethod
     def check(answer):
         w1, b1, w2, scale, x, y = _random(41, (3, 4), (4,), (4, 2), (), (5, 3), (5, 2))
@@ -521,12 +605,20 @@ class freeze:
         def nested_loss(xp, p, x):
             return xp.sum(xp.tanh(x @ p["first"]["w"] + p["first"]["b"]) @ p["second"][0] * p["second"][1])
 
+        alike = {"w": w1, "w1": w2, "b": {"w": b1, "b": y[0]}, "w10": [np.asarray(scale)]}
+
+        def alike_loss(xp, p, x, y):
+            return xp.mean(((xp.tanh(x @ p["w"] + p["b"]["w"]) @ p["w1"] + p["b"]["b"]) * p["w10"][0] - y) ** 2)
+
         cases = (
             (flat_loss, flat, (x, y), ["w1"]),
             (flat_loss, flat, (x[:3], -y[:3]), ("w2", "b1")),
             (flat_loss, flat, (x, y), []),
             (nested_loss, nested, (x,), {"second"}),
             (nested_loss, nested, (2 * x,), ("first",)),
+            (alike_loss, alike, (x, y), ["w1"]),
+            (alike_loss, alike, (x, y), ["w"]),
+            (alike_loss, alike, (x, y), ("w10", "b")),
         )
         for loss_with, params, batch, names in cases:
 
@@ -539,8 +631,15 @@ class freeze:
             frozen = attempt(answer, loss, names, name="freeze")
             call = f"freeze(loss, {names!r})"
             expect(callable(frozen), f"`{call}` gave {describe(frozen)}; expected a function like `loss`.")
+            own = jax.tree.map(lambda leaf: leaf, params)
+            value = attempt(lambda: frozen(own, *batch), name=call)  # noqa: B023
+            expect(
+                jax.tree.structure(own) == jax.tree.structure(params)
+                and all(a is b for a, b in zip(jax.tree.leaves(own), jax.tree.leaves(params), strict=True)),
+                f"`{call}(params, ...)` changed the `params` that came in. Put the frozen ones into a new dict.",
+            )
             expect_close(
-                attempt(frozen, params, *batch, name=call),
+                value,
                 np.asarray(loss64(_wide(params))),
                 call=f"`{call}(params, ...)`",
                 cause="It must be the loss itself, with the value that it had before: only its gradient changes.",
@@ -551,6 +650,15 @@ class freeze:
             live = {name: zeros[name] if name in names else slope for name, slope in slopes.items()}
             inverse = {name: slope if name in names else zeros[name] for name, slope in slopes.items()}
             got = attempt(jax.grad(frozen), params, *batch, name=f"jax.grad({call})")
+            expect(
+                jax.tree.structure(got) == jax.tree.structure(params),
+                f"`jax.grad({call})(params, ...)` gave {describe(got)}; expected the containers of `params`.",
+            )
+            paths = jax.tree.map_with_path(lambda path, _: [getattr(key, "key", None) for key in path], slopes)
+            inner = jax.tree.map(
+                lambda slope, keys, names=names: slope * (not any(key in names for key in keys)), slopes, paths
+            )
+            nothing = is_close(got, zeros, rtol=0, atol=0)
             for name in sorted(params):
                 expect_close(
                     got[name],
@@ -563,6 +671,13 @@ class freeze:
                         (inverse[name], "It is the other way round: the named ones get zeros.")
                         if is_close(got, inverse, rtol=1e-3)
                         else (zeros[name], "You stopped the gradient of everything, not of the named ones alone.")
+                        if nothing
+                        else (zeros[name], "Compare the whole name: one name may be part of another.")
+                        if not isinstance(params[name], dict)
+                        else (
+                            inner[name],
+                            "The names are keys of `params` itself; an equal key of an inner dict stays live.",
+                        )
                     ],
                     rtol=1e-3,
                 )
@@ -571,7 +686,8 @@ class freeze:
 @exercise("grad.4", "A gradient without grad", minutes=6, difficulty=2)
 class numerical_gradient:
     """Write `numerical_gradient(f, x, h)`: the gradient of `f` at `x` by central differences, without any of JAX's
-    transformations. It is what you will check other people's gradients with.
+    transformations (no `grad`, `vmap` or `jit`): `f` sees plain arrays of the shape of `x`. It is what you will check
+    other people's gradients with.
 
     `x` is a float array of any shape, `f(x)` a number. Entry `i` of the result, which has the shape of `x`, is
     `(f(x with h added to entry i) - f(x with h subtracted from entry i)) / (2 * h)`. Leave `x` as it was.
@@ -646,13 +762,33 @@ class numerical_gradient:
             gradient[i] = (above - f(moved)) / (2 * h)
         return gradient
 
+    @wrong("transformation")
+    @staticmethod
+    def uses_vmap(f, x, h):
+        steps = h * np.eye(x.size).reshape(x.size, *x.shape)
+        return ((jax.vmap(f)(x + steps) - jax.vmap(f)(x - steps)) / (2 * h)).reshape(x.shape)
+
+    @wrong("left `x` changed")
+    @staticmethod
+    def changes_x(f, x, h):
+        gradient, kept = np.zeros(x.shape), x.copy()
+        for i in np.ndindex(x.shape):
+            x[...] = kept
+            x[i] = kept[i] + h
+            above = f(x)
+            x[i] = kept[i] - h
+            gradient[i] = (above - f(x)) / (2 * h)
+        return gradient
+
     @staticmethod
     def check(answer):
-        for seed, shape, h in ((31, (4,), 0.5), (32, (2, 3), 0.25), (33, (5, 1, 2), 0.125), (34, (1,), 0.0625)):
-            c, x = (array.astype(np.float64) for array in _random(seed, shape, shape))
-            c += 2.0
+        cases = ((31, (4,), 0.5), (32, (2, 3), 0.25), (33, (5, 1, 2), 0.125), (34, (1,), 0.0625), (35, (), 0.5))
+        for seed, shape, h in cases:
+            c, x = (np.array(array, np.float64) for array in _random(seed, shape, shape))
+            c, seen, own = c + 2.0, [], x.copy()
 
-            def f(v, c=c):
+            def f(v, c=c, seen=seen):
+                seen.append("traced" if is_traced(v) else np.shape(v))
                 return (c * v**3).sum() + (v * c).sum() ** 2
 
             # By hand: the cube gives 3 c x^2 + c h^2, the squared sum (a second-degree polynomial) is exact.
@@ -663,10 +799,12 @@ class numerical_gradient:
             one_sided = exact + h / 2 * second + c * h**2
             backward = exact - h / 2 * second + c * h**2
             together = (f(x + h) - f(x - h)) / (2 * h) * np.ones_like(x)
+            seen.clear()
+            call = call_text(answer, ("f", x, h), name="numerical_gradient").replace("'f'", "f")
             expect_close(
-                attempt(answer, f, x, h, name="numerical_gradient"),
+                attempt(lambda: answer(f, own, h), name="numerical_gradient"),  # noqa: B023
                 expected,
-                call=call_text(answer, ("f", x, h), name="numerical_gradient").replace("'f'", "f"),
+                call=call,
                 cause="Entry i is `(f(x + step) - f(x - step)) / (2 * h)` where `step` is `h` at entry i and 0 "
                 "elsewhere; each entry must be put back before the next one moves.",
                 mistakes=[
@@ -679,14 +817,22 @@ class numerical_gradient:
                 rtol=2e-3,
                 atol=1e-3,
             )
+            expect(
+                "traced" not in seen,
+                f"{call} is right, but `f` ran under a transformation of JAX, such as `vmap`; expected plain calls. A "
+                "witness should depend on nothing that it is to check.",
+            )
+            expect(
+                np.array_equal(own, x), f"{call} is right, but left `x` changed; put every entry back, or use a copy."
+            )
 
 
 @exercise("grad.5", "Lengths without NaN", minutes=7, difficulty=3, core=True)
 class lengths:
     """Write `lengths(rows)`: the Euclidean length of each row of `rows`. Shape `(n, d)` in, shape `(n,)` out.
 
-    It must survive rows of zeros: length 0, **gradient 0**. All other rows, however short, get the true length and
-    the true gradient (the row divided by its length), so no small constant may be mixed in.
+    It must survive rows of zeros: length exactly 0, **gradient 0**. All other rows, short or long (1e-15 to 1e15), get
+    the true length and the true gradient (the row divided by its length), so no small constant may be mixed in.
 
     Example: `lengths(jnp.array([[3.0, 4.0], [0.0, 0.0]]))` is `[5, 0]`, and the gradient of its sum is
     `[[0.6, 0.8], [0, 0]]`. (That of `jnp.linalg.norm(rows, axis=1)` is NaN for the second row.)
@@ -763,12 +909,48 @@ class lengths:
     def no_gradient_at_all(rows):
         return lax.stop_gradient(jnp.sqrt(jnp.sum(rows**2, axis=1)))
 
+    @wrong("constant")
+    @staticmethod
+    def tiny_constant(rows):
+        return jnp.sqrt(jnp.sum(rows**2, axis=1) + 1e-30)
+
+    @wrong("not zeros")
+    @staticmethod
+    def short_ones_are_zero(rows):
+        squares = jnp.sum(rows**2, axis=1)
+        return jnp.where(squares > 1e-16, jnp.sqrt(jnp.where(squares > 1e-16, squares, 1.0)), 0.0)
+
+    @wrong("cancel")
+    @staticmethod
+    def zero_by_the_sum(rows):
+        zero = jnp.sum(rows, axis=1) == 0
+        return jnp.where(zero, 0.0, jnp.sqrt(jnp.sum(jnp.where(zero[:, None], 1.0, rows) ** 2, axis=1)))
+
+    @wrong("single zero")
+    @staticmethod
+    def replaces_each_zero(rows):
+        safe = jnp.where(rows == 0, 1.0, rows)
+        return jnp.where(jnp.any(rows != 0, axis=1), jnp.sqrt(jnp.sum(safe**2, axis=1)), 0.0)
+
     @staticmethod
     def check(answer):
-        for seed, shape, empty in ((51, (3, 2), [1]), (52, (4, 5), [0, 3]), (54, (2, 3), [0, 1])):
+        # Rows that a shortcut takes for zeros: numbers that cancel, single zeros, tiny and huge ones.
+        odd = [
+            [2, -2, 0.5, -0.5],
+            [0, 3, 0, 0],
+            [1e-15, -2e-15, 0, 1e-15],
+            [0] * 4,
+            [-1e15, 2e14, 3e14, -5e14],
+            [1e-7] * 4,
+        ]
+        odd += [[0, -1e-15, 0, 0], [-1, 0, 0, 1]]
+        plain = ((51, (3, 2), [1]), (54, (2, 3), [0, 1]), (55, (5, 1), [2]))
+        for seed, shape, empty in (*plain, (56, (8, 4), [3])):
             rows, weights = _random(seed, shape, shape[:1])
             rows[shape[0] // 2] *= 1e-3  # a short row, which a constant under the root would drown
             rows[empty] = 0.0
+            if len(rows) == len(odd):
+                rows = np.array(odd, np.float32)
             given = jnp.asarray(rows)
             name = "lengths"
             call = f"`lengths(rows)`, rows {describe(given)} with {len(empty)} of zeros,"
@@ -785,11 +967,21 @@ class lengths:
                     (norms[:, None], "The result has shape `(n,)`: keep no axis of length 1."),
                     (norms**2, "These are the squares of the lengths; the root is missing."),
                     (
+                        np.where(rows.sum(axis=1) == 0, 0, norms),
+                        "Numbers that cancel sum to 0, and their row is not one of zeros.",
+                    ),
+                    (np.where(norms < 1e-12, 0, norms), "Short rows are not zeros, and have a length."),
+                    (np.where(norms < 1e-6, 0, norms), "Short rows are not zeros, and have a length."),
+                    (
+                        np.sqrt((np.where(rows == 0, 1, rows.astype(np.float64)) ** 2).sum(axis=1)) * (norms > 0),
+                        "A single zero in a row is to stay a zero; replace whole rows, or their squares' sum.",
+                    ),
+                    (
                         np.where(norms > 0, norms, 1.0),
                         "Rows of zeros have the stand-in's length: put the 0 back with a second `where` after the root.",
                     ),
                 ],
-                atol=1e-8,
+                atol=0,
             )
             slopes = weights[:, None] * rows / np.where(norms > 0, norms, 1.0)[:, None]
             got = attempt(
@@ -820,10 +1012,12 @@ class jacobian:
     """Write `jacobian(f, x)`: the matrix of all slopes of `f` at `x`, by the cheaper mode.
 
     `x` is a vector of n numbers, `f(x)` a vector of m numbers; the result has shape `(m, n)`: entry `[i, j]` says how
-    output i moves with input j. Forward mode costs about one run of `f` per *input*, reverse mode about two per
-    *output*: use forward mode where m ≥ n, and reverse mode where there are fewer outputs than inputs.
+    output i moves with input j. Forward mode costs about one run of `f` per *input*, reverse mode one or two per
+    *output*: use forward mode where there are more outputs than inputs, reverse mode where there are fewer, and either
+    for m = n.
 
-    The check counts the multiply-adds that your call records. Example: for `f = lambda x: A @ x` it is `A`.
+    The check counts the multiply-adds that your call records; one more plain run of `f`, to learn m, is all right.
+    Example: for `f = lambda x: A @ x` it is `A`.
     """
 
     hints = (
@@ -877,9 +1071,20 @@ class jacobian:
     def of_the_sum(f, x):
         return jax.grad(lambda x: jnp.sum(f(x)))(x)
 
+    @wrong("outputs than inputs")
+    @staticmethod
+    def decides_by_the_inputs(f, x):
+        return (jax.jacfwd if x.size < 10 else jax.jacrev)(f)(x)
+
+    @wrong("inputs than outputs")
+    @staticmethod
+    def decides_by_the_outputs(f, x):
+        return (jax.jacrev if f(x).size < 3 else jax.jacfwd)(f)(x)
+
     @staticmethod
     def check(answer):
-        for seed, n, hidden, m in ((61, 48, 16, 2), (62, 3, 16, 40), (63, 5, 7, 4)):
+        sizes = ((61, 64, 9, 12), (62, 3, 16, 40), (63, 6, 5, 6), (64, 14, 9, 70), (65, 9, 4, 1))
+        for seed, n, hidden, m in sizes:
             a, b, x = _random(seed, (hidden, n), (m, hidden), (n,))
             a /= n**0.5
 
@@ -905,7 +1110,7 @@ class jacobian:
             )
             once = hidden * (n + m)
             spent = _multiply_adds(_recorded(lambda v: answer(f, v), given, name="jax.make_jaxpr(jacobian)"))
-            # Forward n + 1 runs, reverse 2 m + 1; a run or two more to learn the shape.
+            # Forward n + 1 runs, reverse m + 1 (2 m when each row runs `f` anew); a run or two more to learn the shape.
             expect(
                 spent <= once * (2 * min(n, m) + 4),
                 f"{call} is right, but records {spent:,} multiply-adds, {spent / once:.0f} runs of `f`. There are more "
@@ -921,7 +1126,7 @@ class hvp:
 
     `f` takes an array and gives a number; `x` and `v` have the same shape, any shape; so has the result. The work must
     be a few runs of `f`, whatever the size of `x`: the check looks for arrays as large as the Hessian and counts
-    multiply-adds.
+    multiply-adds. No finite differences: they are only about right.
 
     Example: for `f = lambda x: jnp.sum(x**3)` the Hessian is diagonal, and `hvp(f, x, v)` is `6 * x * v`.
     """
@@ -981,7 +1186,7 @@ class hvp:
 
     @staticmethod
     def check(answer):
-        for f, n_text, x, v, gradient, product, along in _curved():
+        for f, n_text, x, v, gradient, product, along in (*_curved(), _waves()):
             call = f"`hvp(f, x, v)`, `f(x)` = `{n_text}`, x {describe(x)},"
             wide = product(v.astype(np.float64))
             expect_close(
@@ -1022,6 +1227,21 @@ class hvp:
         )
 
 
+def _waves() -> tuple[Callable[[Any], Any], str, np.ndarray, np.ndarray, Any, Callable[[Any], Any], Any]:
+    """A function far from the origin, where no step is both small for the sine and large for float32."""
+    c, x, v = _random(75, (6,), (6,), (6,))
+    x += 1000
+    wide = x.astype(np.float64)
+
+    def waves(x):
+        return jnp.sum(c * jnp.sin(x))
+
+    def product(v):
+        return -c * np.sin(wide) * v
+
+    return waves, "sum(c * sin(x))", x, v, c * np.cos(wide), product, product(np.ones(x.shape))
+
+
 def _curved() -> Iterator[tuple[Callable[[Any], Any], str, np.ndarray, np.ndarray, Any, Callable[[Any], Any], Any]]:
     """Give functions with gradient, Hessian-vector product and product with ones, all by hand in float64."""
     c, x, v = _random(71, (3, 4), (3, 4), (3, 4))
@@ -1053,7 +1273,7 @@ class clip_gradient:
     """Write `clip_gradient(x, limit)`: forwards it gives `x` unchanged; backwards it lets gradients through only
     between `-limit` and `limit`, element by element.
 
-    `x` is a float array of any shape, `limit` a positive number. Put into the middle of a computation, it clips the
+    `x` is a float array of any shape, `limit` a positive number (nobody asks for its gradient). Put into the middle of a computation, it clips the
     gradient that *arrives there*, before the steps in front of it are differentiated.
 
     Example: with `f = lambda x: jnp.sum(jnp.array([5.0, -0.25]) * clip_gradient(x, 1.0))`, `jax.grad(f)` is

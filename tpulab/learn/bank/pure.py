@@ -1,7 +1,9 @@
 """Chapter 01: pure functions."""
 
+import functools
 import itertools
 import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -77,8 +79,8 @@ class step_down:
     """Write `step_down(params, grads, rate)`, which returns new parameters: `p - rate * g` for each number or array `p`
     of the tree `params` and its partner `g` at the same place of `grads`.
 
-    The two trees have the same structure: dicts, lists and tuples, nested to any depth, and so has the answer. The
-    arguments stay as they were.
+    The two trees have the same structure: dicts, lists and tuples, nested to any depth, and so has the answer. Dicts
+    may have been filled in different orders. The arguments stay as they were.
 
     `step_down({"w": 1.0, "b": [2.0]}, {"w": 5.0, "b": [-5.0]}, 0.1)` gives `{"w": 0.5, "b": [2.5]}`.
     """
@@ -133,6 +135,11 @@ class step_down:
     def gives_leaves(params, grads, rate):
         return [p - rate * g for p, g in zip(jax.tree.leaves(params), jax.tree.leaves(grads), strict=True)]
 
+    @wrong("order in which the dicts were filled")
+    @staticmethod
+    def pairs_in_order(params, grads, rate):
+        return {name: p - rate * g for (name, p), g in zip(params.items(), grads.values(), strict=True)}
+
     @staticmethod
     def check(answer):
         rng = np.random.default_rng(3)
@@ -143,18 +150,27 @@ class step_down:
         def tree(kind):
             if kind == "flat":
                 return {"w": draw(4, 3), "b": draw(3)}
+            if kind == "equal shapes":
+                return {"up": draw(3), "down": draw(3), "left": draw(3)}
             if kind == "bare":
                 return draw(5)
+            if kind == "long":
+                return tuple(draw(2) for _ in range(12))
+            if kind == "numbers":
+                return {"w": 1.5, "b": [int(rng.integers(1, 9)), (float(draw()), draw(2)), []]}
             inner = [{"w": draw(2, 3), "b": draw(3)}, {"w": draw(3, 1), "b": draw(1)}]
             return {"layers": inner, "scale": (draw(), draw(6)), "head": {"deep": [draw(2)]}}
 
-        for kind, rate in (("flat", 0.3), ("nested", 0.05), ("bare", 2.0), ("nested", 1.5)):
-            params, grads = tree(kind), tree(kind)
+        kinds = (("flat", 0.3), ("equal shapes", 0.7), ("nested", 0.05), ("bare", 2.0), ("nested", 1.5))
+        for kind, rate in (*kinds, ("long", 0.2), ("numbers", 0.4)):
+            params, grads = tree(kind), _refilled(tree(kind))
             pairs = list(zip(jax.tree.leaves(params), jax.tree.leaves(grads), strict=True))
             structure = jax.tree.structure(params)
 
             def rebuilt(change, pairs=pairs, structure=structure):
-                return jax.tree.unflatten(structure, [change(p.astype(float), g.astype(float)) for p, g in pairs])
+                return jax.tree.unflatten(
+                    structure, [change(np.asarray(p, np.float64), np.asarray(g, np.float64)) for p, g in pairs]
+                )
 
             try:
                 got = _pure(answer, params, grads, rate, name="step_down")
@@ -164,9 +180,10 @@ class step_down:
                     "tree with the structure of `params`: the same containers with the same names.",
                 )
             except NotYet as feedback:
-                if kind != "nested":
+                if kind not in ("nested", "numbers"):
                     raise
                 raise NotYet(f"{feedback} Here a value of the dict is itself a dict, a list or a tuple.") from None
+            crossed = _crossed(params, grads, rate) if kind in ("flat", "equal shapes") else None
             expect_close(
                 got,
                 rebuilt(lambda p, g, rate=rate: p - rate * g),
@@ -175,8 +192,21 @@ class step_down:
                     (rebuilt(lambda p, g, rate=rate: p + rate * g), "You went uphill: subtract."),
                     (rebuilt(lambda p, g: p - g), "You forgot `rate`."),
                     (params, "Those are the parameters as they came."),
+                    (crossed, "You paired them by the order in which the dicts were filled; the names decide."),
                 ],
             )
+
+
+def _refilled(tree):
+    """Give the same tree, its dicts filled in the opposite order."""
+    if isinstance(tree, dict):
+        return {name: _refilled(tree[name]) for name in reversed(tree)}
+    return type(tree)(map(_refilled, tree)) if isinstance(tree, (list, tuple)) else tree
+
+
+def _crossed(params, grads, rate):
+    """Give what comes out when two flat dicts are paired in the order in which they were filled."""
+    return {name: p - rate * g for (name, p), g in zip(params.items(), grads.values(), strict=True)}
 
 
 @exercise("pure.2", "Dropout", minutes=7, difficulty=2, core=True)
@@ -334,10 +364,11 @@ class center:
     whole number.
 
     - `train` true: `y` is `x` minus the mean of *this batch* (over axis 0). The new `"mean"` is `0.9 * old + 0.1 * batch
-      mean`, and `"steps"` is one more.
-    - `train` false: `y` is `x` minus the *running* mean `state["mean"]`, and the new state equals the old one.
+      mean`, in the first step too, and `"steps"` is one more.
+    - `train` false: `y` is `x` minus the *running* mean `state["mean"]`, and the new state equals the old one (it may be
+      the same dict).
 
-    The arguments stay as they were. It must also work compiled, so compute with `jnp`.
+    The arguments stay as they were. It must also work compiled, so compute with `jnp`; `train` stays a Python bool.
     """
 
     hints = (
@@ -420,11 +451,20 @@ class center:
         mean = jnp.mean(x, axis=0)
         return x - mean, {"mean": 0.9 * state["mean"] + 0.1 * mean}
 
+    @wrong("in the first step too")
+    @staticmethod
+    def first_batch_sets_the_mean(state, x, train):
+        if not train:
+            return x - state["mean"], state
+        mean = jnp.mean(x, axis=0)
+        old = jnp.where(state["steps"] == 0, mean, state["mean"])
+        return x - mean, {"mean": 0.9 * old + 0.1 * mean, "steps": state["steps"] + 1}
+
     @staticmethod
     def check(answer):
         rng = np.random.default_rng(8)
-        for batch, features in ((7, 3), (1, 5), (16, 2)):
-            state = {"mean": rng.normal(size=features).astype(np.float32), "steps": int(rng.integers(2, 90))}
+        for batch, features, steps in ((7, 3, 41), (1, 5, 1), (16, 2, 0), (3, 4, 70_000)):
+            state = {"mean": rng.normal(size=features).astype(np.float32), "steps": steps}
             x = (rng.normal(size=(batch, features)) + rng.normal(size=features) * 3).astype(np.float32)
             for train in (True, False):
                 call = call_text(answer, (state, x, train), name="center")
@@ -432,6 +472,19 @@ class center:
                 _center_agrees(got, state, x, train, call)
                 compiled = attempt(jax.jit(lambda s, x, train=train: answer(s, x, train)), state, x, name="center")
                 _center_agrees(compiled, state, x, train, f"{call}, compiled,")
+        # As in a training loop: what came out goes in again.
+        state = {"mean": np.zeros(3, np.float32), "steps": 0}
+        for step, train in enumerate((True, True, False, True)):
+            x = (2 + rng.normal(size=(5, 3))).astype(np.float32)
+            got = _pure(answer, state, x, train, name="center")
+            _center_agrees(
+                got,
+                state,
+                x,
+                train,
+                f"Call {step + 1} in a row, {call_text(answer, (state, x, train), name='center')},",
+            )
+            state = got[1]
 
 
 def _center_agrees(got, state, x, train, call):
@@ -441,7 +494,7 @@ def _center_agrees(got, state, x, train, call):
         f"{call} gave {describe(got)}; expected the pair `(y, new_state)`: the new state is a result, too.",
     )
     y, new = got
-    old, batch_mean = state["mean"].astype(np.float64), x.astype(np.float64).mean(axis=0)
+    old, batch_mean = np.asarray(state["mean"], np.float64), x.astype(np.float64).mean(axis=0)
     mixed = 0.9 * old + 0.1 * batch_mean
     expect_close(
         y,
@@ -469,7 +522,10 @@ def _center_agrees(got, state, x, train, call):
             ({"mean": mixed, "steps": state["steps"] + 1}, "The state is not to change during evaluation."),
             ({"mean": 0.1 * old + 0.9 * batch_mean, "steps": steps}, "You swapped 0.9 and 0.1."),
             ({"mean": old, "steps": state["steps"]}, "The state came back unchanged from a training step."),
-            ({"mean": batch_mean, "steps": steps}, "That is this batch's mean alone; mix it with the old one."),
+            (
+                {"mean": batch_mean, "steps": steps},
+                "That is this batch's mean alone; mix it with the old one, in the first step too.",
+            ),
         ],
     )
 
@@ -480,7 +536,7 @@ class histogram:
     the vector `values` of whole numbers.
 
     Numbers below 0 or above `bins - 1` are not counted. It must work compiled (`bins` stays a Python integer), so no
-    NumPy and no `if` on values.
+    NumPy and no `if` on values; and no loop over `values`, which may be long (one over the bins is all right).
 
     `histogram(jnp.array([0, 2, 2, -1, 7]), 4)` gives `[1, 0, 2, 0]`.
     """
@@ -538,6 +594,19 @@ class histogram:
                 counts[value] += 1
         return counts
 
+    @wrong("once for each value")
+    @staticmethod
+    def loops_over_values(values, bins):
+        counts = jnp.zeros(bins, int)
+        for value in values:
+            counts = counts.at[jnp.where(value < 0, bins, value)].add(1)
+        return counts
+
+    @wrong("than 8 bits hold")
+    @staticmethod
+    def counts_in_eight_bits(values, bins):
+        return jnp.zeros(bins, jnp.int8).at[jnp.where(values < 0, bins, values)].add(1)
+
     @staticmethod
     def check(answer):
         rng = np.random.default_rng(13)
@@ -549,8 +618,12 @@ class histogram:
             (rng.integers(-30, 30, size=25), 11),
             (np.array([0, 1, 0, -1]), 1),
             (np.zeros(0, int), 4),
+            (np.array([2**31 - 1, 1, -(2**31), 2_000_000_000, 1, -(2**31) + 2]), 3),
         ]
-        for numbers, bins in cases:
+        many = [(rng.integers(-50, 400, size=700), 300), (rng.choice([-1, 0, 1, 1, 1, 3], size=150_000), 3)]
+        for numbers, bins in cases + many:
+            if len(numbers) == 700:
+                _does_not_unroll(answer)
             values = jnp.asarray(numbers, dtype=int)
             call = call_text(answer, (values, bins), name="histogram")
             if bins == 4 and len(numbers):
@@ -569,6 +642,16 @@ class histogram:
                 _counts_agree(got, shifted, bins, f"`histogram({shifted.tolist()}, {bins})`, compiled,")
 
 
+def _does_not_unroll(answer):
+    """Make sure that a longer vector records no more operations."""
+    short, long = (len(primitives(lambda values: answer(values, 4), jnp.arange(length) % 7 - 2)) for length in (5, 45))
+    expect(
+        long < short + 40,
+        f"`histogram(values, 4)` records {short} operations for 5 values and {long} for 45: your loop runs once for each "
+        "value. Hand JAX the whole vector at once.",
+    )
+
+
 def _counts_agree(got, numbers, bins, call):
     def count(values):
         return np.array([np.sum(values == i) for i in range(bins)], dtype=int)
@@ -581,6 +664,9 @@ def _counts_agree(got, numbers, bins, call):
         (count(np.clip(numbers, 0, bins - 1)), "Values outside were moved to the edge and counted there."),
         (count(np.maximum(numbers, 0)), "Negative values were counted in the first place; they are outside."),
     ]
+    for kind in (np.int8, np.uint8, np.int16, np.uint16):
+        bits = 8 * np.dtype(kind).itemsize
+        mistakes.append((right.astype(kind), f"There are more of a kind than {bits} bits hold; count in 32."))
     expect_close(
         got, right, call=call, mistakes=[(value, words) for value, words in mistakes if (value != right).any()]
     )
@@ -592,7 +678,8 @@ class named_sizes:
     numbers it holds. A path is made of the dict keys and list positions from the root to the array, joined by `/`.
 
     `named_sizes({"layers": [{"w": jnp.zeros((3, 4)), "b": jnp.zeros(4)}]})` gives
-    `{"layers/0/b": 4, "layers/0/w": 12}`. The order does not matter. The tree consists of dicts, lists and tuples.
+    `{"layers/0/b": 4, "layers/0/w": 12}`. The order does not matter. The tree consists of dicts, lists and tuples, and
+    is no lone array. Keys are texts: any characters but `/`.
     """
 
     hints = (
@@ -646,6 +733,20 @@ class named_sizes:
     def keeps_the_tree(params):
         return jax.tree.map(lambda array: array.size, params)
 
+    @wrong("as they are")
+    @staticmethod
+    def cleans_the_long_form(params):
+        pairs = jax.tree.leaves_with_path(params)
+        return {"/".join(re.findall(r"\w+", jax.tree_util.keystr(path))): array.size for path, array in pairs}
+
+    @wrong("two digits")
+    @staticmethod
+    def positions_of_one_digit(params):
+        def name(key):
+            return str(key)[1] if isinstance(key, jax.tree_util.SequenceKey) else str(key.key)
+
+        return {"/".join(map(name, path)): array.size for path, array in jax.tree.leaves_with_path(params)}
+
     @staticmethod
     def check(answer):
         rng = np.random.default_rng(17)
@@ -653,6 +754,7 @@ class named_sizes:
         def array(*shape):
             return jnp.asarray(rng.normal(size=shape), dtype=jnp.float32)
 
+        shared = array(3, 2)
         # Path and shape of each array, written by hand beside the tree.
         cases = [
             ({"w": array(3, 5), "b": array(5)}, {"w": (3, 5), "b": (5,)}),
@@ -665,6 +767,19 @@ class named_sizes:
                 {"0": (2, 2, 3), "1/0": (7,), "1/1/deep/er": (6,)},
             ),
             ({"a": (array(1, 8), array(9)), "empty": array(0, 4)}, {"a/0": (1, 8), "a/1": (9,), "empty": (0, 4)}),
+            (
+                {"block.1": {"conv-2 [w]": array(2), "it's": array(3), "": array(4)}, "2": [array(5)], "_x_": array(6)},
+                {"block.1/conv-2 [w]": (2,), "block.1/it's": (3,), "block.1/": (4,), "2/0": (5,), "_x_": (6,)},
+            ),
+            (
+                {"long": [array(n + 1) for n in range(12)], "pair": tuple([array(n, 2)] for n in range(11))},
+                {f"long/{n}": (n + 1,) for n in range(12)} | {f"pair/{n}/0": (n, 2) for n in range(11)},
+            ),
+            # One array at two places, equal names in different places, and containers with nothing in them.
+            (
+                {"w": {"w": [shared], "b": {}}, "b": {"w": shared, "b": ()}, "ww": array(2)},
+                {"w/w/0": (3, 2), "b/w": (3, 2), "ww": (2,)},
+            ),
         ]
         for tree, shapes in cases:
             right = {path: math.prod(shape) for path, shape in shapes.items()}
@@ -676,8 +791,14 @@ class named_sizes:
             )
             if set(got) != set(right):
                 cause = "A path consists of keys and positions, joined by `/`."
-                if set(map(str, got)) <= {path.split("/")[-1] for path in right}:
+                if set(got) == {re.sub(r"\b(\d)\d+\b", r"\1", path) for path in right}:
+                    cause = "A position from 10 on has two digits."
+                elif set(got) < set(right):
+                    cause = "Some are missing; an array in a tuple, of shape `()` or without numbers counts as well."
+                elif set(map(str, got)) <= {path.split("/")[-1] for path in right}:
                     cause = "You kept the last name only; the whole path tells equal names apart."
+                elif any(re.search(r"[^\w/]", path) for path in right):
+                    cause = "Keys go into the path as they are, with every dot, space and bracket."
                 raise NotYet(f"{call} has the paths {sorted(map(str, got))}; expected {sorted(right)}. {cause}")
             expect(
                 not any(isinstance(item, tuple) for item in got.values()),
@@ -862,7 +983,7 @@ class count_reuse:
 
     `draw(key, sample)` is somebody's code. It derives keys from `key` and calls `sample(k)` once for each number that it
     wants; the `sample` that you hand it must return a number, such as `jax.random.normal(k)`. Return how many of these
-    calls came with a key that an earlier call had used. Don't read the code: watch it.
+    calls came with a key that an earlier call of this run had used. Don't read the code: watch it.
 
     With `def draw(key, sample): return sample(key) + sample(key)` the answer is 1; for three calls with the same key it
     is 2.
@@ -944,17 +1065,48 @@ class count_reuse:
         draw(key, lambda k: seen.append(tuple(map(int, jax.random.key_data(k)))) or jax.random.normal(k))
         return len(set(seen))
 
+    @wrong("all of it")
+    @staticmethod
+    def compares_one_word(draw, key):
+        seen = []
+        draw(key, lambda k: seen.append(int(jax.random.key_data(k)[-1])) or jax.random.normal(k))
+        return len(seen) - len(set(seen))
+
+    @wrong("not the numbers drawn")
+    @staticmethod
+    def compares_rounded_numbers(draw, key):
+        seen = []
+
+        def sample(k):
+            seen.append(float(jax.random.normal(k)))
+            return seen[-1]
+
+        draw(key, sample)
+        return len(seen) - len({round(number, 2) for number in seen})
+
     @staticmethod
     def check(answer):
         rng = np.random.default_rng(19)
         # Which of its keys a program uses, in order: reuse is what is not new in the list.
         plans = [[0, 0], [0, 1, 0, 0, 0], [0, 1, 2], [3], [], [2, 2, 2, 2]]
         plans += [rng.integers(0, 4, size=9).tolist(), rng.permutation(6).tolist()]
-        for number, plan in enumerate(plans):
-            key, notes = jax.random.key(100 + number), []
-            draw = _program(plan, derive_anew=number % 2 == 1, notes=notes)
+        first = (plans[3], plans[0], plans[6])  # once more, with the same keys: nothing may be left of the first time
+        many = [*range(80), 3, 77, *range(80, 90), 3]
+        alike = [0, 1, 2, 3, 4, 1, 5, 0]
+        makers = [_derived_anew if number % 2 else _split for number in range(len(plans))]
+        trials = [(plan, maker, 100 + number) for number, (plan, maker) in enumerate(zip(plans, makers, strict=True))]
+        trials += [(plan, makers[plans.index(plan)], 100 + plans.index(plan)) for plan in first]
+        trials += [(alike, _alike, 7), (many, _split, 8)]
+        for number, (plan, maker, seed) in enumerate(trials):
+            key, notes = jax.random.key(seed), []
+            draw = _program(plan, maker, notes)
             got = attempt(answer, draw, key, name="count_reuse")
             call = f"`count_reuse(draw, key)` for a `draw` that uses its keys number {plan}, in this order,"
+            cause = "Start with nothing seen and nothing counted in each call of `count_reuse`." if number else ""
+            if plan is many:
+                call = f"`count_reuse(draw, key)` for a `draw` with {len(plan)} samples"
+            if plan is many or plan is alike:
+                cause = "Are different keys taken for equal? Compare a key's data, all of it, not the numbers drawn."
             if None in notes:
                 raise NotYet(f"{call} failed: your `sample` returned None; `draw` goes on computing with its number.")
             expect(
@@ -976,22 +1128,38 @@ class count_reuse:
                 got,
                 right,
                 call=call,
-                cause="Start with nothing seen and nothing counted in each call of `count_reuse`." if number else "",
+                cause=cause,
                 mistakes=[item for item in mistakes if item[0] != right],
                 rtol=0,
                 atol=0,
             )
 
 
-def _program(plan, derive_anew, notes):
-    """Make a `draw` that uses the keys of `plan`; with `derive_anew` it derives them anew each time."""
+def _derived_anew(key, count):
+    """Derive a key anew whenever it is used."""
+    return lambda number: jax.random.fold_in(key, number)
+
+
+def _split(key, count):
+    return list(jax.random.split(key, count)).__getitem__
+
+
+def _alike(key, count):
+    """Give keys that share some of their words, or have the same ones in another order."""
+    a, b = np.asarray(jax.random.key_data(key)), np.asarray(jax.random.key_data(jax.random.fold_in(key, 1)))
+    data = [a, np.append(a[:-1], b[-1:]), np.append(b[:-1], a[-1:]), b, a[::-1], np.append(b[-1:], a[:-1])]
+    keys = [jax.random.wrap_key_data(jnp.asarray(words), impl=jax.random.key_impl(key)) for words in data]
+    return keys.__getitem__
+
+
+def _program(plan, maker, notes):
+    """Make a `draw` that uses the keys of `plan`, as `maker` makes them."""
 
     def draw(key, sample):
-        keys = jax.random.split(key, 6)
+        key_number = maker(key, max(plan, default=0) + 1)
         total = 0.0
         for number in plan:
-            k = jax.random.fold_in(key, number) if derive_anew else keys[number]
-            value = sample(k)
+            value = sample(key_number(number))
             notes.append(value)
             if value is not None:
                 total = total + value
@@ -1006,7 +1174,7 @@ class differs_under_jit:
 
     `make()` gives a fresh function of one array; it may keep hidden state, and each fresh one starts anew. Call one plain
     on each of `inputs`, in order. Call another one's `jax.jit` on the same inputs, in the same order. Return the list of
-    positions at which the results differ by more than rounding.
+    positions at which the results differ by more than rounding: where `jnp.allclose(a, b)`, as it stands, is false.
 
     For a pure function that is `[]`. For a counter that returns `x` times the number of its calls so far, on three
     inputs of one shape, it is `[1, 2]`.
@@ -1079,6 +1247,24 @@ class differs_under_jit:
         plain, compiled = make(), jax.jit(make())
         return [i for i, x in enumerate(inputs) if jnp.allclose(plain(x), compiled(x))]
 
+    @wrong("sums")
+    @staticmethod
+    def compares_sums(make, inputs):
+        plain, compiled = make(), jax.jit(make())
+        return [i for i, x in enumerate(inputs) if not jnp.allclose(jnp.sum(plain(x)), jnp.sum(compiled(x)))]
+
+    @wrong("relative")
+    @staticmethod
+    def misses_small_numbers(make, inputs):
+        plain, compiled = make(), jax.jit(make())
+        return [i for i, x in enumerate(inputs) if not jnp.allclose(plain(x), compiled(x), atol=1e-3)]
+
+    @wrong("relative")
+    @staticmethod
+    def absolute_difference(make, inputs):
+        plain, compiled = make(), jax.jit(make())
+        return [i for i, x in enumerate(inputs) if jnp.max(jnp.abs(plain(x) - compiled(x))) > 1e-5]
+
     @staticmethod
     def check(answer):
         rng = np.random.default_rng(23)
@@ -1097,6 +1283,11 @@ class differs_under_jit:
             ("a sign that flips, shapes changing", _flipper, arrays(2, 3, 3, 2, 3), [2, 3, 4]),
             ("a function whose last digits drift", _drifting, arrays(4, 4, 4), []),
             ("a counter with nothing to do", _counter, [], []),
+            ("a function that turns its numbers round", _rolling, arrays(3, 3, 3, 3, 3), [1, 2, 4]),
+            ("a function whose last number alone counts", _last, arrays(4, 4, 4), [1, 2]),
+            ("a counter of tiny numbers", _counter, [1e-6 * x for x in arrays(3, 3)], [1]),
+            ("a function of large numbers whose last digits drift", _drifting, [1e6 * x for x in arrays(3, 3, 3)], []),
+            ("a counter, many times", _counter, arrays(*[2] * 13), list(range(1, 13))),
         ]
         for what, make, inputs, right in cases:
             call = f"`differs_under_jit(make, {describe([x.shape for x in inputs])})` for {what}"
@@ -1115,12 +1306,21 @@ def _parting(make, inputs, got, right):
     """Name the experiment that gives these positions, if it is a known one."""
     shared, plain, other, compiled = make(), make(), make(), jax.jit(make())
     together = jax.jit(shared)
+    pairs = [(other(x), compiled(x)) for x in inputs]
 
     def where(pairs, same=np.allclose):
         return [i for i, (a, b) in enumerate(pairs) if not same(a, b)]
 
-    if got == where(((other(x), compiled(x)) for x in inputs), np.array_equal):
+    if got == where(pairs, np.array_equal):
         return "Compiled arithmetic may round differently; compare with `jnp.allclose`."
+    if got == where(pairs, lambda a, b: np.allclose(np.sum(a), np.sum(b))):
+        return "The sums agree there, and the numbers do not: compare each number."
+    coarse = [functools.partial(np.allclose, rtol=0, atol=slack) for slack in (1e-5, 1e-4, 1e-3, 1e-2)]
+    coarse += [functools.partial(np.allclose, atol=slack) for slack in (1e-5, 1e-4, 1e-3, 1e-2)]
+    if got in [where(pairs, same) for same in coarse]:
+        return (
+            "Rounding is relative: tiny numbers need a tiny tolerance and large ones a large one; see `jnp.allclose`."
+        )
     if right and got == right[:1]:
         return "You gave only the first of them."
     if sorted(got + right) == list(range(len(inputs))):
@@ -1176,6 +1376,29 @@ def _drifting():
         return x * (1 + 1e-6 * calls)
 
     return drift
+
+
+def _rolling():
+    """Move the numbers on by one more place in each call: none gets lost, so their sum stays."""
+    calls = 0
+
+    def roll(x):
+        nonlocal calls
+        calls += 1
+        return jnp.roll(x, calls)
+
+    return roll
+
+
+def _last():
+    calls = 0
+
+    def last(x):
+        nonlocal calls
+        calls += 1
+        return jnp.asarray(x).at[-1].add(calls)
+
+    return last
 
 
 def _square():

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..exercise import exercise, wrong
 from ..prediction import Prediction
-from ..verdict import attempt, call_text, expect, expect_close
+from ..verdict import NotYet, attempt, call_text, describe, expect, expect_close
 from . import Chapter
 
 chapter = Chapter("00_start", "Start here: your laptop is a TPU lab", reading_minutes=20)
@@ -43,7 +43,7 @@ dispatch = Prediction(
 class double:
     """Write `double(x)`, which returns twice its argument; `x` is a number or an array.
 
-    `double(3.0)` is 6, and `double` of an array doubles each of its numbers.
+    `double(3.0)` is 6, and `double` of an array doubles each of its numbers. An array that goes in stays as it was.
     """
 
     hints = ("Arithmetic works on arrays, element by element.", "`2 * x` does it for both.")
@@ -79,13 +79,29 @@ class double:
     def sums(x):
         return 2 * np.sum(x)
 
+    @wrong("changed its own argument")
+    @staticmethod
+    def in_place(x):
+        x *= 2
+        return x
+
     @staticmethod
     def check(answer):
         rng = np.random.default_rng(7)
         cases = (3.0, -1.5, 4, np.array([1.0, -2.0, 5.0]), rng.normal(size=(3, 4)), rng.integers(-9, 9, size=(5,)))
         for x in cases:
-            call = call_text(answer, (x,), name="double")
-            got = attempt(answer, x, name="double")
+            call, given = call_text(answer, (x,), name="double"), []
+
+            def watched(copy, given=given):
+                given.append(copy)
+                return answer(copy)
+
+            got = attempt(watched, x, name="double")
+            expect(
+                np.array_equal(given[0], x),
+                f"{call} changed its own argument: {describe(x)} became {describe(given[0])}. Return something new: "
+                "`x *= 2` writes into the caller's array.",
+            )
             expect(got is not None, f"{call} gave None; expected twice `x`. Does the function end with `return`?")
             mistakes = [
                 (x**2, "You squared `x`."),
@@ -101,7 +117,7 @@ class bytes_needed:
 
     They are made with JAX's default dtype, as `jnp.zeros(shape)` makes them. `shapes` is a list of tuples of whole
     numbers, and the answer is one whole number. A layer with 784 inputs and 128 outputs has the shapes
-    `[(784, 128), (128,)]` and needs 401,920 bytes.
+    `[(784, 128), (128,)]` and needs 401,920 bytes. The arrays may be larger than any memory: compute, make none.
     """
 
     hints = (
@@ -115,7 +131,7 @@ class bytes_needed:
     )
     notes = (
         "After: 8 bytes (NumPy's habit), adding dimensions up, and the scalar of shape `()`. Making the arrays and "
-        "asking for `.nbytes` is right too; ask what it would do for a shape that does not fit into memory."
+        "asking for `.nbytes` fails on the last trials, as it would for a model that is to be spread over many chips."
     )
 
     @staticmethod
@@ -157,6 +173,21 @@ class bytes_needed:
     def counts_bits(shapes):
         return sum(32 * int(np.prod(shape)) for shape in shapes)
 
+    @wrong("no memory")
+    @staticmethod
+    def makes_them(shapes):
+        return sum(np.zeros(shape, np.float32).nbytes for shape in shapes)
+
+    @wrong("32 bits")
+    @staticmethod
+    def computes_in_32_bits(shapes):
+        return int(4 * sum(np.prod(shape, dtype=np.int32) for shape in shapes))
+
+    @wrong("of their own")
+    @staticmethod
+    def equal_shapes_once(shapes):
+        return sum(4 * math.prod(shape) for shape in set(shapes))
+
     @staticmethod
     def check(answer):
         rng = np.random.default_rng(11)
@@ -167,26 +198,39 @@ class bytes_needed:
             [()],
             [],
             [(6, 0, 2), (11,)],
+            [(5, 3), (3,), (5, 3), (), (3,), (5, 3), ()],
+            [(1_000_003, 7), (2, 1)],
             [tuple(rng.integers(1, 9, size=rank).tolist()) for rank in (4, 1, 2, 3)],
         ]
-        for shapes in cases:
-            arrays = [np.zeros(shape, np.float32) for shape in shapes]
-            numbers = sum(array.size for array in arrays)
-            # The truth is what NumPy allocates.
-            right = sum(array.nbytes for array in arrays)
+        # The truth is what NumPy allocates; where nothing could, it is written by hand.
+        truth = [sum(np.zeros(shape, np.float32).nbytes for shape in shapes) for shapes in cases]
+        cases += [[(65_536, 65_536, 65_536), (3,)], [(3, 1_000_000_007)], [(7, 5), (90_001, 90_001), ()]]
+        truth += [1_125_899_906_842_636, 12_000_000_084, 32_400_720_148]
+        for shapes, right in zip(cases, truth, strict=True):
+            numbers = right // 4
+            first = 4 * math.prod(shapes[0]) if shapes else 0
             mistakes = [
+                (int(np.float32(right)), "A float32 is exact for whole numbers up to 2**24 only; use Python's own."),
                 (2 * right, "That is 8 bytes a number, NumPy's default; what does JAX take?"),
                 (numbers, "You counted numbers, not bytes."),
                 (32 * numbers, "A float32 has 32 bits; a byte has 8 of them."),
                 (right - 4 * shapes.count(()), "A scalar has the shape `()` and holds one number."),
-                (arrays[0].nbytes if arrays else 0, "That is the first shape alone."),
+                (first, "That is the first shape alone."),
                 (4 * sum(map(sum, shapes)), "You added the dimensions of a shape; multiply them."),
+                (sum(4 * math.prod(shape) for shape in set(shapes)), "Arrays of equal shape take memory of their own."),
+                ((right + 2**31) % 2**32 - 2**31, "Whole numbers of 32 bits end at 2**31 - 1; Python's own do not."),
             ]
-            got = attempt(answer, shapes, name="bytes_needed")
+            try:
+                got = attempt(answer, shapes, name="bytes_needed")
+            except NotYet as feedback:
+                if right < 2**32:
+                    raise
+                raise NotYet(f"{feedback} There is no memory for these arrays: compute with their shapes.") from None
             expect_close(
                 got,
                 right,
                 call=f"`bytes_needed({shapes})`",
+                cause=f"In full: {right:,} bytes." if right > 999_999 else "",
                 mistakes=[(value, words) for value, words in mistakes if value != right],
                 rtol=0,
                 atol=0,
