@@ -93,8 +93,8 @@ def _call(name: str, *args: Any) -> str:
 @exercise("jit.1", "Read the recording", minutes=5, difficulty=1)
 class recorded:
     """Write `recorded(f, *args)`: the names of the operations that JAX records when it traces `f` on `args`, as a
-    list of strings, in order. Only the top level counts: where an operation carries a recording of its own, name the
-    operation and do not look inside.
+    list of strings, in order, also those whose results nothing uses. Only the top level counts: where an operation
+    carries a recording of its own, name the operation and do not look inside.
 
     `recorded(lambda x: jnp.sin(x) * 2.0, 1.0)` gives `["sin", "mul"]`.
     """
@@ -149,6 +149,11 @@ class recorded:
         # The expected names are those of the operations that we put together ourselves.
         unary = {"sin": lax.sin, "cos": lax.cos, "tanh": lax.tanh, "neg": lax.neg, "abs": lax.abs, "floor": lax.floor}
         trials: list[tuple[Any, tuple[Any, ...], list[str]]] = []
+        loops = "A loop is one operation that carries a recording; it is listed, what it carries is not."
+        unused = "What nothing uses is recorded all the same; only the compiler throws it away later."
+        alone = (
+            "A compiled function is one operation that carries a recording, also where it stands alone: do not open it."
+        )
         for seed, length in ((0, 3), (1, 5), (2, 9)):
             names = [str(name) for name in np.random.default_rng(seed).choice(list(unary), size=length)]
             trials.append((_chain([unary[name] for name in names]), (_normal(seed, 2, 3),), names))
@@ -165,8 +170,18 @@ class recorded:
             (lambda tree: lax.neg(inner(lax.add(tree["a"], tree["b"]))), ({"a": 1.0, "b": 2.0},), ["add", call, "neg"]),
             (lambda x: x, (1.0,), []),
         ]
-        for f, args, names in trials:
-            _expect_names(attempt(answer, f, *args, name="recorded"), names, _call("recorded", "f", *args))
+        causes = [""] * len(trials) + [alone, alone, loops, loops, unused, unused]
+        one = np.float32(1.5)
+        trials += [
+            (inner, (one,), [call]),
+            (jax.jit(jax.jit(lax.sin)), (one,), [call]),
+            (lambda m, xs: lax.scan(lambda m, x: (lax.add(m, x), lax.sin(x)), m, xs), (one, _normal(7, 4)), ["scan"]),
+            (lambda x: lax.neg(lax.while_loop(lambda x: x < 9, lambda x: x + x, x)), (one,), ["while", "neg"]),
+            (lambda x: (lax.exp(x), lax.sin(x), lax.exp(x))[1], (one,), ["exp", "sin", "exp"]),
+            (lambda x, y: (lax.tanh(lax.neg(y)), x)[1], (one, one), ["neg", "tanh"]),
+        ]
+        for (f, args, names), cause in zip(trials, causes, strict=True):
+            _expect_names(attempt(answer, f, *args, name="recorded"), names, _call("recorded", "f", *args), cause)
 
 
 def _chain(functions: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
@@ -178,7 +193,7 @@ def _chain(functions: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     return f
 
 
-def _expect_names(got: Any, names: list[str], call: str) -> None:
+def _expect_names(got: Any, names: list[str], call: str, likely: str = "") -> None:
     wanted = f"expected {names!r}"
     expect(isinstance(got, (list, tuple)), f"{call} gave {describe(got)}; {wanted}. The names were wanted, in a list.")
     got = list(got)
@@ -187,7 +202,7 @@ def _expect_names(got: Any, names: list[str], call: str) -> None:
     if any(hasattr(item, "name") for item in got):
         raise NotYet(f"{call} gave primitive objects; {wanted}. Take each one's `.name`.")
     shown = repr(got) if len(repr(got)) < 300 else repr(got)[:300] + "…"
-    cause = "Compare with the lines of `print(jax.make_jaxpr(f)(*args))`."
+    cause = likely or "Compare with the lines of `print(jax.make_jaxpr(f)(*args))`."
     if got == list(dict.fromkeys(names)):
         cause = "An operation is listed as often as it was recorded, not once."
     elif got == names[::-1]:
@@ -202,8 +217,8 @@ class make_step:
     """Write `make_step(loss)`, which returns a compiled function `step(w, batch, rate)`. The step returns the new
     parameters, `w - rate * g`, where `g` is the gradient of `loss(w, batch)` with respect to `w` (an array).
 
-    The learning rate decays during training, so `rate` is a new Python float at each call, and that must not cost a
-    new recording: on data of one shape `loss` is recorded at the first call only.
+    During training each call brings new parameters, a new batch and, as the learning rate decays, a new Python float
+    `rate`. None of these may cost a new recording: on data of one shape `loss` is recorded at the first call only.
     """
 
     hints = (
@@ -256,6 +271,18 @@ class make_step:
     def climbs(loss):
         return jax.jit(lambda w, batch, rate: w + rate * jax.grad(loss)(w, batch))
 
+    @wrong("first call's batch")
+    @staticmethod
+    def keeps_first_batch(loss):
+        kept = []
+
+        def step(w, batch, rate):
+            if not kept:
+                kept.append(jax.jit(lambda w, rate: w - rate * jax.grad(loss)(w, batch)))
+            return kept[0](w, rate)
+
+        return step
+
     @wrong("first call's rate")
     @staticmethod
     def keeps_first_rate(loss):
@@ -280,21 +307,39 @@ class make_step:
                 callable(step),
                 f"`make_step(loss)` gave {describe(step)}; expected the function `step(w, batch, rate)`.",
             )
-            x, y = _normal(seed, rows, columns), _normal(seed + 10, rows)
+            first: Any = None
             traced = 0
             for number, rate in enumerate((0.1, 0.1, 0.02, 0.5)):
                 w = _normal(seed + 20 + number, columns)
+                x, y = _normal(seed + 30 + number, rows, columns), _normal(seed + 40 + number, rows)
+                first = first or (w, (x, y))
                 call = _call("step", w, (x, y), rate)
                 got = attempt(step, w, (x, y), rate, name="step")
-                _expect_step(got, w, x, y, rate, call)
+                _expect_step(got, w, (x, y), rate, first, call)
                 expect(log, f"{call} never called `loss`, the function that `make_step` was given.")
                 _expect_recorded_once(number, rate, traced, len(log), call)
                 traced = len(log)
+            w, x, y = (
+                _normal(seed + 50, columns + 2),
+                _normal(seed + 51, rows + 3, columns + 2),
+                _normal(seed + 52, rows + 3),
+            )
+            got = attempt(step, w, (x, y), 0.3, name="step")
+            _expect_step(got, w, (x, y), 0.3, (w, (x, y)), _call("step", w, (x, y), 0.3))
 
 
-def _expect_step(got: Any, w: Any, x: Any, y: Any, rate: float, call: str) -> None:
-    gradient = 2.0 / len(y) * x.T @ (x @ w - y)  # by hand
+def _step_gradient(w: Any, batch: Any) -> Any:
+    x, y = batch
+    return 2.0 / len(y) * x.T @ (x @ w - y)  # by hand
+
+
+def _expect_step(got: Any, w: Any, batch: Any, rate: float, first: Any, call: str) -> None:
+    gradient, (w_first, batch_first) = _step_gradient(w, batch), first
+    stale = "is frozen into the recording; what changes must be an argument of the jitted function."
     mistakes = [
+        (w - rate * _step_gradient(w, batch_first), f"It used the first call's batch, which {stale}"),
+        (w - rate * _step_gradient(w_first, batch), f"It used the gradient at the first call's `w`, which {stale}"),
+        (w - rate * _step_gradient(w_first, batch_first), f"It used the first call's gradient, which {stale}"),
         (w + rate * gradient, "That is a step uphill: subtract the gradient."),
         (w - 0.1 * gradient, "It used the first call's rate, 0.1: a value from outside is frozen into the recording."),
         (gradient, "That is the gradient; a step takes `rate` times it from `w`."),
@@ -320,7 +365,8 @@ def _expect_recorded_once(number: int, rate: float, before: int, now: int, call:
 @exercise("jit.3", "Count the traces", minutes=5, difficulty=2, core=True)
 class count_traces:
     """Write `count_traces(f, inputs)`: how many times is `jax.jit(f)` traced when it is called on each of `inputs`, in
-    that order? `f` takes one argument, `inputs` is a list. Don't reason from shapes: observe.
+    that order? `f` takes one argument and has not been traced before; `inputs` is a list. Don't reason from shapes:
+    observe.
 
     On `[jnp.zeros(3), jnp.ones(3), jnp.zeros(4)]` it gives 2.
     """
@@ -479,7 +525,7 @@ def _expect_traces(got: Any, inputs: list[Any], log: list[bool], cause: str) -> 
 @exercise("jit.4", "A layer with any activation", minutes=6, difficulty=2)
 class layer_with:
     """Write `layer_with(x, w, b, activation)`, a compiled function that returns `activation(x @ w + b)`. `activation`
-    is any Python function of an array, such as `jnp.tanh`.
+    is any Python function of an array, such as `jnp.tanh`; it may also look at the whole array, as a softmax does.
 
     A second call with arrays of the same shapes and the same `activation` makes no new recording.
     """
@@ -529,6 +575,11 @@ class layer_with:
         layer = jax.jit(lambda x, w, b, activation: activation(x @ w + b), static_argnums=(0, 1, 2, 3))
         return layer(x, w, b, activation)
 
+    @wrong("row by row")
+    @staticmethod
+    def maps_the_activation(x, w, b, activation):
+        return _activated_by_row(x, w, b, activation)
+
     @wrong("one after another")
     @staticmethod
     def only_the_activation(x, w, b, activation):
@@ -545,6 +596,10 @@ class layer_with:
             "tanh": (jnp.tanh, np.tanh),
             "halved": (lambda z: z / 2, lambda z: z / 2),
             "relu": (lambda z: jnp.maximum(z, 0), lambda z: np.maximum(z, 0)),
+            # These look at more than one number: along each axis, and at all.
+            "centred": (lambda z: z - jnp.mean(z, axis=0), lambda z: z - np.mean(z, axis=0)),
+            "running": (lambda z: jnp.cumsum(z, axis=-1), lambda z: np.cumsum(z, axis=-1)),
+            "shares": (lambda z: z / jnp.sum(jnp.abs(z)), lambda z: z / np.sum(np.abs(z))),
         }
         for seed, (rows, inner, columns) in ((0, (5, 3, 2)), (1, (1, 4, 6))):
             for ours, expected in by_hand.values():
@@ -579,6 +634,11 @@ def _top_level(function: Callable[..., Any], *args: Any) -> list[str]:
 
 
 @partial(jax.jit, static_argnames="activation")
+def _activated_by_row(x, w, b, activation):
+    return jax.vmap(activation)(x @ w + b)
+
+
+@partial(jax.jit, static_argnames="activation")
 def _bias_outside(x, w, b, activation):
     return activation(x @ w) + b
 
@@ -600,11 +660,13 @@ def _expect_layer(answer: Any, args: tuple[Any, ...], expected: Callable[[Any], 
                 "Only `activation` is static."
             ) from None
         raise
+    z = x @ w + b
     mistakes = [
+        (np.stack([expected(row) for row in z]), "You applied `activation` row by row; it is given the whole array."),
         (expected(x @ w) + b, "You added `b` after the activation; it belongs inside."),
-        (x @ w + b, "The activation is missing."),
+        (z, "The activation is missing."),
     ]
-    expect_close(got, expected(x @ w + b), call=call, mistakes=mistakes)
+    expect_close(got, expected(z), call=call, mistakes=mistakes)
 
 
 @exercise("jit.5", "Mend the branch", minutes=6, difficulty=2, core=True)
@@ -620,7 +682,8 @@ class shrink:
     ```
 
     Write `shrink(x, limit)` so that it gives the same under `jax.jit`, with `x` and `limit` both traced, for `x` of
-    any shape (the norm is over all its numbers), an array of zeros included. `limit` is above 0.
+    any shape (the norm is over all its numbers), an array of zeros included. `limit` is above 0. The same means down to
+    rounding, for short arrays and small limits too.
     """
 
     hints = (
@@ -683,6 +746,17 @@ class shrink:
         norm = jnp.sqrt(jnp.sum(x**2))
         return x / norm * jnp.minimum(norm, limit)
 
+    @wrong("epsilon")
+    @staticmethod
+    def adds_to_the_norm(x, limit):
+        return x * jnp.minimum(1.0, limit / (jnp.sqrt(jnp.sum(x**2)) + 1e-6))
+
+    @wrong("the square of the norm")
+    @staticmethod
+    def forgets_the_root(x, limit):
+        square = jnp.sum(x**2)
+        return jnp.where(square > limit, x * (limit / jnp.sqrt(square)), x)
+
     @wrong("each row by itself")
     @staticmethod
     def norm_of_each_row(x, limit):
@@ -699,7 +773,13 @@ class shrink:
             (_normal(4, 3, 1, 2) * 9, 0.25),
             (np.float32(-3.0), 2.0),
             (np.zeros(4, np.float32), 1.0),
+            (np.zeros((2, 2), np.float32), 1e-4),
         ]
+        # Just above and just below the limit, for small and large limits.
+        for seed, limit in enumerate((1e-4, 0.03, 0.4, 7.0, 3000.0)):
+            for ratio in (1.15, 0.85):
+                x = _normal(10 + seed, 7)
+                trials.append((x * np.float32(ratio * limit / np.linalg.norm(x)), limit))
         for x, limit in trials:
             _expect_shrunk(answer, x, limit)
 
@@ -717,9 +797,17 @@ def _expect_shrunk(answer: Any, x: Any, limit: float) -> None:
         both = (x * (limit / norm), "That is scaled although it is short already." if norm <= limit else "")
         swapped = (x, "It is too long and came back as it was: the branches are the other way round, or missing.")
         mistakes = [both, swapped, *mistakes]
+        if (norm > limit) != (norm**2 > limit):
+            of_square = x * (limit / norm) if norm**2 > limit else x
+            mistakes.insert(0, (of_square, "Did you compare the square of the norm with `limit`, or forget a root?"))
+        for epsilon in (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8):
+            for longer in (norm + epsilon, math.sqrt(norm**2 + epsilon)):
+                mistakes.append(
+                    (x * min(1.0, limit / longer), f"You added an epsilon, {epsilon:g}; it is not small here.")
+                )
     else:
         mistakes.append((np.full_like(x, np.nan), "NaN: something divides 0 by 0 and is not thrown away."))
-    expect_close(got, x * (limit / norm) if norm > limit else x, call=call, mistakes=mistakes, rtol=1e-3)
+    expect_close(got, x * (limit / norm) if norm > limit else x, call=call, mistakes=mistakes, atol=1e-5 * limit)
 
 
 @exercise("jit.6", "A running average", minutes=8, difficulty=3)
@@ -764,6 +852,20 @@ class running_average:
             collected.append(m)
         return jnp.stack(collected)
 
+    @wrong("powers of `decay`")
+    @staticmethod
+    def divides_by_powers(xs, decay):
+        powers = (decay ** jnp.arange(len(xs))).reshape(-1, *[1] * (xs.ndim - 1))
+        return (1 - decay) * powers * jnp.cumsum(xs / powers, axis=0)
+
+    @wrong("far back")
+    @staticmethod
+    def only_a_window(xs, decay):
+        kernel = (1 - decay) * decay ** jnp.arange(500)
+        flat = xs.reshape(len(xs), -1)
+        columns = [jnp.convolve(flat[:, i], kernel)[: len(xs)] for i in range(flat.shape[1])]
+        return jnp.stack(columns, axis=1).reshape(xs.shape)
+
     @wrong("only the last")
     @staticmethod
     def last_only(xs, decay):
@@ -795,26 +897,41 @@ class running_average:
     @staticmethod
     def check(answer):
         for seed, shape, decay in ((0, (6,), 0.5), (1, (4, 3), 0.9), (2, (9, 2), 0.2), (3, (1, 5), 0.75)):
-            xs = _normal(seed, *shape)
-            got = attempt(lambda *args: jax.jit(answer)(*args), xs, decay, name="jax.jit(running_average)")
-            call = call_text(answer, (xs, decay), name="jax.jit(running_average)")
-            right = _averages(xs, decay)
-            mistakes = [
-                (right[-1], "That is only the last average; all of them are wanted, stacked."),
-                (
-                    np.concatenate([0 * right[:1], right[:-1]]),
-                    "Each average is from before the row that it belongs to.",
-                ),
-                (_averages(xs, 1 - decay), "The two weights are swapped: `decay` belongs to the old average."),
-                (_averages(xs, decay, xs[0]), "You started at the first row; start at 0."),
-            ]
-            expect_close(got, right, call=call, mistakes=mistakes)
+            _expect_averages(answer, _normal(seed, *shape), decay)
         short, long = (len(primitives(answer, _normal(4, rows, 2), 0.9)) for rows in (4, 40))
         expect(
             long == short,
             f"Right numbers, but the recording grows with the rows: {short} operations for 4 rows, {long} for 40. "
             "A Python loop is unrolled while recording; give the step to one of JAX's loops.",
         )
+        # Powers of the first two decays vanish long before the last row; the others remember far back.
+        for seed, shape, decay in ((4, (300, 2), 0.3), (5, (1500,), 0.9), (6, (1500, 2), 0.999), (7, (2000,), 0.9995)):
+            _expect_averages(answer, _normal(seed, *shape) + np.float32(3), decay)
+
+
+def _expect_averages(answer: Any, xs: Any, decay: float) -> None:
+    got = attempt(lambda *args: jax.jit(answer)(*args), xs, decay, name="jax.jit(running_average)")
+    call = call_text(answer, (xs, decay), name="jax.jit(running_average)")
+    exact = xs.astype(np.float64)
+    right = _averages(exact, decay)
+    mistakes = [
+        (right[-1], "That is only the last average; all of them are wanted, stacked."),
+        (
+            np.concatenate([0 * right[:1], right[:-1]]),
+            "Each average is from before the row that it belongs to.",
+        ),
+        (_averages(exact, 1 - decay), "The two weights are swapped: `decay` belongs to the old average."),
+        (_averages(exact, decay, exact[0]), "You started at the first row; start at 0."),
+    ]
+    cause = ""
+    if len(xs) > 100:
+        finite = getattr(got, "shape", None) == xs.shape and np.isfinite(np.asarray(got)).all()
+        cause = (
+            "The first rows agree. Does it cut off what lies far back? Old rows never leave the average entirely."
+            if finite
+            else "Do you divide by powers of `decay`? Over many rows they become 0 in float32."
+        )
+    expect_close(got, right, call=call, mistakes=mistakes, cause=cause)
 
 
 def _averages(xs: Any, decay: float, start: Any = 0.0) -> Any:
@@ -827,9 +944,9 @@ def _averages(xs: Any, decay: float, start: Any = 0.0) -> Any:
 
 @exercise("jit.7", "An honest stopwatch", minutes=8, difficulty=3)
 class run_seconds:
-    """Write `run_seconds(f, x, runs)`: call `f(x)` once without timing it (but wait for it), then `runs` times more,
-    and return a list of `runs` numbers: for each of these calls the seconds from just before it until its result is
-    *ready*. `f` may return any pytree of arrays.
+    """Write `run_seconds(f, x, runs)`: call `f(x)` once untimed and wait for its result; then call it `runs` times
+    more, and return a list of `runs` numbers: for each of these calls the seconds from just before it until its result
+    is *ready*. `f` may return any pytree of arrays; the call itself may take time, too.
     """
 
     hints = (
@@ -900,6 +1017,18 @@ class run_seconds:
             jax.block_until_ready(f(x))
         return (time.perf_counter() - start) / runs
 
+    @wrong("started after the call")
+    @staticmethod
+    def waiting_only(f, x, runs):
+        jax.block_until_ready(f(x))
+        seconds = []
+        for _ in range(runs):
+            result = f(x)
+            start = time.perf_counter()
+            jax.block_until_ready(result)
+            seconds.append(time.perf_counter() - start)
+        return seconds
+
     @wrong("pytree")
     @staticmethod
     def arrays_only(f, x, runs):
@@ -939,8 +1068,8 @@ class run_seconds:
 class _Pending:
     """Stands for an array that is still being computed; notes when somebody has waited for it."""
 
-    def __init__(self, seconds: float) -> None:
-        self.called = time.perf_counter()
+    def __init__(self, called: float, seconds: float) -> None:
+        self.called = called
         self.due = self.called + seconds
         self.ready = 0.0
 
@@ -957,12 +1086,14 @@ class _Pending:
 def _stopwatch_problem(answer: Any, runs: int, wrap: Callable[[Any, Any], Any]) -> str:
     """Run the answer once on results that are ready late; "" where its times are the true ones."""
     late = (0.012, 0.03, 0.02, 0.016)
+    busy = (0.0, 0.01, 0.02, 0.0)  # the part of it that the call itself takes: some of it, all, nothing
     given: list[list[_Pending]] = []
 
     def f(x):
-        first = not given
-        pending = [_Pending(0.08 if first else seconds) for seconds in (late[len(given) % 4], 0.004)]
+        called, turn = time.perf_counter(), len(given) % 4
+        pending = [_Pending(called, seconds if given else 0.08) for seconds in (late[turn], 0.004)]
         given.append(pending)
+        time.sleep(busy[turn])
         return wrap(*pending)
 
     call = f"`run_seconds(f, x, {runs})`"
@@ -1012,7 +1143,7 @@ def _attempt_stopwatch(answer: Any, f: Callable[..., Any], runs: int, call: str)
 class result_bytes:
     """Write `result_bytes(f, *specs)`: how many bytes the results of `f` would take in memory, without computing
     anything. Each of `specs` is a `jax.ShapeDtypeStruct`, the shape and dtype of one argument; `f` returns any
-    pytree of arrays. It must work where the results would not fit into any machine.
+    pytree of arrays; each leaf counts, like ones too. It must work where the results would not fit into any machine.
     """
 
     hints = (
@@ -1054,6 +1185,12 @@ class result_bytes:
     def of_the_arguments(f, *specs):
         return sum(spec.size * spec.dtype.itemsize for spec in specs)
 
+    @wrong("each leaf counts")
+    @staticmethod
+    def like_ones_once(f, *specs):
+        leaves = {(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(jax.eval_shape(f, *specs))}
+        return sum(math.prod(shape) * dtype.itemsize for shape, dtype in leaves)
+
     @wrong("first of its results")
     @staticmethod
     def first_result(f, *specs):
@@ -1074,7 +1211,15 @@ class result_bytes:
                 (sum(sizes) * 4, "You took every element for 4 bytes; the dtype says how many."),
                 (sum(sizes), "That is the number of elements; each takes `dtype.itemsize` bytes."),
                 (sum(spec.size * spec.dtype.itemsize for spec in specs), "That is the size of the arguments."),
-                (parts[0], "That is the first of its results; `f` returns several."),
+                (sum(parts[:1]), "That is the first of its results; `f` returns several."),
+                (
+                    sum(math.prod(shape) * width for shape, width in set(leaves)),
+                    "Results of one shape and dtype were taken for one: each leaf counts.",
+                ),
+                (
+                    sum(part for part, (shape, _) in zip(parts, leaves, strict=True) if shape),
+                    "A scalar takes bytes, too.",
+                ),
             ]
             if isinstance(got, bool) or not is_close(got, sum(parts), rtol=0, atol=0):
                 expect_close(
@@ -1094,6 +1239,17 @@ def _size_trials() -> list[tuple[Callable[..., Any], tuple[Any, ...], list[tuple
         ),
         (lambda x: (x > 0, x.astype(jnp.int8), -x), (spec((4, 6), jnp.float32),), [((4, 6), 1), ((4, 6), 1), ((4, 6), 4)]),
         (lambda x: jnp.outer(x, x), (spec((9,), jnp.bfloat16),), [((9, 9), 2)]),
+        (
+            lambda x, y: [x + 1, {"a": -x, "b": (x * y, y > x)}],
+            (spec((6,), jnp.int32), spec((6,), jnp.int32)),
+            [((6,), 4), ((6,), 4), ((6,), 4), ((6,), 1)],
+        ),
+        (
+            lambda x, y: (x[:0], x[0, 0], lax.complex(x, x), jnp.mean(x)),
+            (spec((3, 2), jnp.float32), spec((50,), jnp.int8)),
+            [((0, 2), 4), ((), 4), ((3, 2), 8), ((), 4)],
+        ),
+        (lambda x: {"none": None, "empty": ()}, (spec((8,), jnp.float16),), []),
         # Nothing below this line would fit into any machine.
         (
             lambda x: [jnp.outer(x, x), jnp.sum(x)],
@@ -1109,7 +1265,8 @@ class mean_over:
     n ≥ 1. `f` takes exactly `size` rows, `(size, d)`, and gives one number for each, `(size,)`. `n` need not be a
     multiple of `size`, and may be smaller.
 
-    `f` is jitted and traced **once** in all. It may give NaN for a row of padding, which must not reach the mean.
+    `f` arrives untraced and not jitted; jit it, so that it is traced **once** in all. What it gives for a row of
+    padding, a number or NaN, must not reach the mean; a NaN that it gives for one of `rows` must.
     """
 
     hints = (
@@ -1184,6 +1341,25 @@ class mean_over:
             total += float((compiled(padded) * np.where(np.arange(size) < len(part), 1.0, 0.0)).sum())
         return total / len(rows)
 
+    @wrong("NaN from one of `rows`")
+    @staticmethod
+    def skips_every_nan(f, rows, size):
+        compiled = jax.jit(f)
+        total, count = 0.0, 0
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
+            values = np.asarray(compiled(np.pad(part, ((0, size - len(part)), (0, 0)))))[: len(part)]
+            total, count = total + np.nansum(values), count + np.sum(~np.isnan(values))
+        return total / max(count, 1)
+
+    @wrong("padding reach the mean")
+    @staticmethod
+    def marks_padding_with_nan(f, rows, size):
+        compiled = jax.jit(f)
+        padded = np.pad(rows, ((0, -len(rows) % size), (0, 0)), constant_values=np.nan)
+        values = np.concatenate([compiled(padded[start : start + size]) for start in range(0, len(padded), size)])
+        return values.mean() if np.isnan(values[: len(rows)]).any() else np.nanmean(values)
+
     @wrong("plain numbers")
     @staticmethod
     def never_compiled(f, rows, size):
@@ -1196,12 +1372,24 @@ class mean_over:
 
     @staticmethod
     def check(answer):
-        for seed, (n, d, size) in enumerate(((7, 3, 3), (6, 2, 3), (10, 4, 4), (2, 3, 5), (23, 2, 8), (5, 2, 1))):
+        sizes = ((7, 3, 3), (6, 2, 3), (10, 4, 4), (2, 3, 5), (23, 2, 8), (5, 2, 1), (301, 3, 32))
+        for seed, (n, d, size) in enumerate(sizes):
             rows = _normal(seed, n, d)
             _expect_mean(answer, rows, size, lambda x: jnp.sum(x * x, axis=1), np.sum(rows * rows, axis=1))
             # 0/0 on a row of zeros
             ratio = rows[:, 0] ** 2 / np.sum(rows * rows, axis=1)
             _expect_mean(answer, rows, size, lambda x: x[:, 0] ** 2 / jnp.sum(x * x, axis=1), ratio)
+            if n % size:  # a number for whatever padding, NaN included
+                cosines = np.cos(rows[:, -1])
+                _expect_mean(
+                    answer, rows, size, lambda x: jnp.where(jnp.isnan(x[:, -1]), 5.0, jnp.cos(x[:, -1])), cosines
+                )
+        for seed, (n, size, at) in enumerate(((7, 3, 6), (8, 4, 0))):
+            rows = _normal(seed + 20, n, 2)
+            rows[at] = -1.0, 2.0
+            logs = np.where(np.arange(n) == at, np.nan, np.log(np.abs(rows[:, 0])))
+            log_or_nan = lambda x: jnp.where(x[:, 1] == 2, jnp.log(x[:, 0]), jnp.log(jnp.abs(x[:, 0])))  # noqa: E731
+            _expect_mean(answer, rows, size, log_or_nan, logs)
 
 
 def _expect_mean(answer: Any, rows: Any, size: int, function: Callable[[Any], Any], values: Any) -> None:
@@ -1225,6 +1413,10 @@ def _expect_mean(answer: Any, rows: Any, size: int, function: Callable[[Any], An
     batches = [values[start : start + size] for start in range(0, n, size)]
     whole = values[: n // size * size]
     mistakes = [
+        (
+            np.nanmean(values),
+            "It skipped a NaN from one of `rows`, and the mean looks sound: only what the padding gave is left out.",
+        ),
         (np.sum(values) / (len(batches) * size), "You divided by the rows with padding; only the real ones count."),
         (
             np.mean([batch.mean() for batch in batches]),
@@ -1233,4 +1425,5 @@ def _expect_mean(answer: Any, rows: Any, size: int, function: Callable[[Any], An
         (np.mean(whole) if len(whole) else 0.0, "The rows of the short last batch are left out."),
         (np.nan, "NaN from the padding reached the mean: 0 times NaN is NaN. Slice the padding off."),
     ]
-    expect_close(got, np.mean(values), call=call, mistakes=mistakes, cause="Does padding reach the mean?")
+    cause = "Does what `f` gives for the padding reach the mean?"
+    expect_close(got, np.mean(values), call=call, mistakes=mistakes, cause=cause)

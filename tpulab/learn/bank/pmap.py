@@ -579,6 +579,12 @@ class normalize:
         mean = lax.pmean(x.mean(), axis_name)
         return (x - mean) / jnp.sqrt(lax.pmean(((x - mean) ** 2).mean(), axis_name))
 
+    @wrong("epsilon")
+    @staticmethod
+    def adds_an_epsilon(x, axis_name):
+        mean = lax.pmean(x.mean(axis=0), axis_name)
+        return (x - mean) / jnp.sqrt(lax.pmean(((x - mean) ** 2).mean(axis=0), axis_name) + 1e-8)
+
     @wrong("variance")
     @staticmethod
     def forgets_the_root(x, axis_name):
@@ -591,11 +597,15 @@ class normalize:
             (3, 4, 2, "rows", jax.vmap),
             (4, 3, 5, "i", jax.vmap),
             (jax.device_count(), 6, 3, "devices", jax.pmap),
+            # Spreads far from 1, beside which an added epsilon is not small.
+            (3, 50, 4, "rows", jax.vmap),
+            (1, 5, 3, "alone", jax.vmap),
         ]
         for seed, (members, rows, features, axis, over) in enumerate(trials):
             centres = 3 * _random(seed + 50, members, 1, features)
             scales = np.linspace(0.5, 3.0, features, dtype=np.float32)
-            x = (_random(seed, members, rows, features) * scales + centres + scales).astype(np.float32)
+            unit = 1.0 if seed < 3 else np.float32([1e-4, 1e-2, 1.0, 1e4])[:features]
+            x = ((_random(seed, members, rows, features) * scales + centres + scales) * unit).astype(np.float32)
             got = _members(answer, "normalize", x, axis, over)
             _check_normalized(got, x.astype(np.float64), _members_text("normalize", x, axis))
 
@@ -614,6 +624,9 @@ def _check_normalized(got, x, call):
         (x - mean, "The mean is right; the division by the standard deviation is missing."),
         (x / spread, "The scale is right; the mean was not subtracted."),
     ]
+    for epsilon in (1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9):
+        added = f"You added an epsilon, {epsilon:g}; beside a small spread it is not small."
+        mistakes += [((x - mean) / np.sqrt(spread**2 + epsilon), added), ((x - mean) / (spread + epsilon), added)]
     cause = "Mean and mean squared deviation are per feature, over the rows of all members; nothing is added to them."
     expected = ((x - mean) / spread).astype(np.float32)
     expect_close(got, expected, call=call, mistakes=mistakes, cause=cause, rtol=2e-3, atol=2e-3)
@@ -1039,8 +1052,8 @@ class column_sums:
 @exercise("pmap.8", "Once around the ring", minutes=15, difficulty=5, needs_devices=4)
 class ring_sum:
     """Write `ring_sum(x, axis_name)`, which gives every member of the axis the sum of `x` over all members, as `lax.psum`
-    does, using no collective but `lax.ppermute`: chips in a ring can only hand something to their neighbour. It runs
-    under `jax.pmap`; the axis may have any size, also 1.
+    does, using no collective but `lax.ppermute`, and that only to a next neighbour in the ring: from `i` to `i + 1` or
+    `i - 1`, modulo the axis' size. It runs under `jax.pmap`; the axis may have any size, also 1.
 
     Example: four members that hold 1, 2, 3 and 10 each get 16."""
 
@@ -1104,6 +1117,15 @@ class ring_sum:
     def asks_psum(x, axis_name):
         return lax.psum(x, axis_name)
 
+    @wrong("next neighbour")
+    @staticmethod
+    def straight_to_each(x, axis_name):
+        n = lax.axis_size(axis_name)
+        total = x
+        for distance in range(1, n):
+            total = total + lax.ppermute(x, axis_name, [(i, (i + distance) % n) for i in range(n)])
+        return total
+
     @wrong("one handover")
     @staticmethod
     def one_neighbour(x, axis_name):
@@ -1133,6 +1155,24 @@ class ring_sum:
             not others,
             f"The sums are right, but `{', '.join(sorted(others))}` was recorded; the task is `lax.ppermute` alone.",
         )
+        for giver, taker in _handovers(jax.make_jaxpr(inside)(_random(4, 2 * n)).jaxpr):
+            expect(
+                (taker - giver) % n in (0, 1, n - 1),
+                f"The sums are right, but on a ring of {n} member {giver} handed something to member {taker}, which is "
+                "no next neighbour: links lead from `i` to `i + 1` and `i - 1` only.",
+            )
+
+
+def _handovers(jaxpr):
+    """Give each pair (giver, taker) of each `ppermute` in a jaxpr, inner ones included."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "ppermute":
+            yield from equation.params["perm"]
+        for parameter in equation.params.values():
+            for item in parameter if isinstance(parameter, (list, tuple)) else (parameter,):
+                inner = getattr(item, "jaxpr", item)
+                if hasattr(inner, "eqns"):
+                    yield from _handovers(inner)
 
 
 def _check_ring(got, x, call):

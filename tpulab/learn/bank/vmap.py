@@ -54,10 +54,11 @@ speed = Prediction(
 class _ForOne:
     """A function of one example that refuses a batch and counts how often Python calls it."""
 
-    def __init__(self, name: str, function: Callable[..., Any], ranks: tuple[Any, ...]):
+    def __init__(self, name: str, function: Callable[..., Any], ranks: tuple[Any, ...], length: int | None = None):
         self.__name__ = name
         self.function = function
         self.ranks = ranks  # of its arguments: pytrees of numbers of dimensions
+        self.length = length  # of its last argument, a vector; None where any will do
         self.calls = 0
 
     def __call__(self, *args: Any) -> Any:
@@ -66,6 +67,11 @@ class _ForOne:
             raise ValueError(
                 f"{self.__name__} takes one example and was called as {_call(self.__name__, *args)}; "
                 f"the numbers of dimensions wanted are {', '.join(map(str, self.ranks))}"
+            )
+        if self.length is not None and len(args[-1]) != self.length:
+            raise ValueError(
+                f"{self.__name__} takes one example, here of length {self.length}, and was called as "
+                f"{_call(self.__name__, *args)}"
             )
         return self.function(*args)
 
@@ -157,7 +163,7 @@ class on_batch:
     arrays. Write `on_batch(layer, params, x)` for a batch `x` of shape (n, d): row `i` of the result, which has shape
     (n, k), is `layer(params, x[i])`. All rows share `params`. No loop, neither in Python nor in the record.
 
-    You get other layers than this chapter's; they insist on one vector, and they count how often they are called.
+    You get other layers than this chapter's; they insist on one vector, and may be called twice at most.
     """
 
     hints = (
@@ -582,8 +588,9 @@ def _jitter(key: Any, row: Any) -> Any:
 @exercise("vmap.5", "Noise of its own for each row", minutes=6, difficulty=3)
 class noisy_rows:
     """`noise(key, row)` takes one key and one vector and gives the vector with random noise added. Write
-    `noisy_rows(noise, key, x)` for a batch `x` of shape (n, d) and **one** key: every row gets noise of its own, the same
-    key gives the same result again, another key gives other noise. No loop; `noise` insists on one key and one row.
+    `noisy_rows(noise, key, x)` for a batch `x` of shape (n, d) and **one** key: every row gets noise of its own, equal
+    rows too; the same key gives the same result again, another key gives other noise. No loop; `noise` insists on one
+    key and one row, of length d.
     """
 
     hints = (
@@ -641,6 +648,23 @@ class noisy_rows:
         seeds = jnp.asarray(np.random.default_rng().integers(2**31, size=len(x)).astype(np.int32))
         return jax.vmap(noise)(jax.vmap(jax.random.key)(seeds), x)
 
+    @wrong("got the same noise")
+    @staticmethod
+    def keys_from_what_is_in_the_rows(noise, key, x):
+        marks = lax.bitcast_convert_type(jnp.sum(x, axis=1), jnp.uint32)
+        return jax.vmap(noise)(jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, marks), x)
+
+    @wrong("got the same noise")
+    @staticmethod
+    def a_few_keys_in_turn(noise, key, x):
+        keys = jax.random.split(key, 128)
+        return jax.vmap(noise)(keys[jnp.arange(len(x)) % 128], x)
+
+    @wrong("takes one example")
+    @staticmethod
+    def one_long_row(noise, key, x):
+        return noise(key, x.reshape(-1)).reshape(x.shape)
+
     @wrong("row 0")
     @staticmethod
     def adds_the_noise_of_one_row(noise, key, x):
@@ -649,49 +673,61 @@ class noisy_rows:
 
     @staticmethod
     def check(answer):
-        for seed, (n, d) in enumerate(((4, 3), (2, 5), (7, 2))):
-            (x,) = _random((n, d), seed=50 + seed)
-            first, second = jax.random.split(jax.random.key(seed))
-            noise = _ForOne("noise", _jitter, (0, 1))
-            call = _call("noisy_rows", noise, first, x)
-            got = _run(answer, noise, first, x, name="noisy_rows")
-            expect_close(
-                got,
-                x,
-                call=call,
-                cause="Only a little noise should have been added to each row.",
-                mistakes=[(np.broadcast_to(x[0], x.shape), "Every row is row 0 with noise.")],
-                rtol=0,
-                atol=0.1,
-            )
-            _expect_few_calls(noise, "noisy_rows", n)
-            added = np.asarray(got) - x
-            for i in range(1, n):
-                expect(
-                    not is_close(added[0], added[i], atol=1e-6),
-                    f"{call}: rows 0 and {i} got the same noise, {describe(added[0][:3])}. One key gives one set of "
-                    "numbers; each row needs a key of its own.",
-                )
-            again = _run(answer, noise, first, x, name="noisy_rows")
-            expect(
-                is_close(again, got, atol=1e-7),
-                f"{call}, called twice with the same key, gave other numbers the second time. Everything random "
-                "should come from `key`.",
-            )
-            other = _run(answer, noise, second, x, name="noisy_rows")
-            rest = np.asarray(other) - x
-            expect(
-                not any(is_close(one, two, atol=1e-6) for one in added for two in rest),
-                f"{call}, called with another key, gave noise that it had given before: it does not depend on the "
-                "key alone. Make the rows' keys from `key`.",
-            )
+        few, many, row = _random((4, 3), (600, 4), (5,), seed=50)
+        alike = np.stack([row, 2 * row, row, 0 * row, row, 0 * row, 2 * row])
+        for seed, x in enumerate((few, alike, many)):
+            _expect_noise(answer, x, seed)
 
         def record(n):
             (x,) = _random((n, 4), seed=59)
-            noise = _ForOne("noise", _jitter, (0, 1))
+            noise = _ForOne("noise", _jitter, (0, 1), length=4)
             return primitives(lambda key, x: answer(noise, key, x), jax.random.key(1), x)
 
         _expect_no_loop("noisy_rows", record)
+
+
+def _expect_noise(answer: Any, x: np.ndarray, seed: int) -> None:
+    first, second = jax.random.split(jax.random.key(seed))
+    noise = _ForOne("noise", _jitter, (0, 1), length=x.shape[1])
+    call = _call("noisy_rows", noise, first, x)
+    got = _run(answer, noise, first, x, name="noisy_rows")
+    expect_close(
+        got,
+        x,
+        call=call,
+        cause="Only a little noise should have been added to each row.",
+        mistakes=[(np.broadcast_to(x[0], x.shape), "Every row is row 0 with noise.")],
+        rtol=0,
+        atol=0.1,
+    )
+    _expect_few_calls(noise, "noisy_rows", len(x))
+    added = np.asarray(got) - x
+    for i, j in _alike(added, added):
+        expect(
+            i >= j,
+            f"{call}: rows {i} and {j} got the same noise, {describe(added[i][:3])}. One key gives one set of "
+            "numbers; each row needs a key of its own, however many rows there are and whatever is in them.",
+        )
+    if seed == 1:  # each call compiles, which takes its time
+        return
+    again = _run(answer, noise, first, x, name="noisy_rows")
+    expect(
+        is_close(again, got, atol=1e-7),
+        f"{call}, called twice with the same key, gave other numbers the second time. Everything random "
+        "should come from `key`.",
+    )
+    other = _run(answer, noise, second, x, name="noisy_rows")
+    expect(
+        not _alike(added, np.asarray(other) - x),
+        f"{call}, called with another key, gave noise that it had given before: it does not depend on the "
+        "key alone. Make the rows' keys from `key`.",
+    )
+
+
+def _alike(some: np.ndarray, others: np.ndarray) -> list[tuple[int, int]]:
+    """Give the pairs of rows, one of `some` and one of `others`, that are equal but for rounding."""
+    furthest = np.max(np.abs(some[:, None] - others[None]), axis=-1)
+    return [(int(i), int(j)) for i, j in np.argwhere(furthest < 2e-6)]
 
 
 _MAX_ROUNDS = 10_000
@@ -701,6 +737,14 @@ def _steps_by_hand(n: int) -> int:
     steps = 0
     while n != 1:
         n = n // 2 if n % 2 == 0 else 3 * n + 1
+        steps += 1
+    return steps
+
+
+def _steps_in_float32(n: int) -> int:
+    number, steps, two = np.float32(n), 0, np.float32(2)
+    while number != 1 and steps < 1000:
+        number = number / two if number % two == 0 else np.float32(3) * number + np.float32(1)
         steps += 1
     return steps
 
@@ -773,6 +817,15 @@ class steps_to_one:
 
         return lax.while_loop(lambda state: state[0] > 0, step, (n, 0))[1]
 
+    @wrong("float32")
+    @staticmethod
+    def computes_in_floats(n):
+        def step(state):
+            n, steps = state
+            return jnp.where(n % 2 == 0, n / 2, 3 * n + 1), steps + 1
+
+        return lax.while_loop(lambda state: state[0] != 1, step, (jnp.float32(n), 0))[1]
+
     @wrong("last number")
     @staticmethod
     def gives_the_number(n):
@@ -785,11 +838,14 @@ class steps_to_one:
     @staticmethod
     def check(answer):
         with _loops_that_end():
-            for n in (3, 1, 6, 27, 97):
+            for n in (3, 1, 6, 27, 97, 77671, 99_999, 65_536):
                 got = _run(answer, jnp.int32(n), name="steps_to_one")
                 _compare_steps(got, n, f"`steps_to_one({n})`")
             starts = np.random.default_rng(6).integers(2, 2000, size=9)
-            for batch in (starts, np.array([1, 1, 27]), np.array([[77031, 2, 1], [5, 871, 16]])):
+            # The first four of these go beyond 2**24, where float32 no longer holds every whole number.
+            high = np.array([71801, 67051, 74295, 94959, 1, 99_999, 98_304])
+            many = np.random.default_rng(7).integers(1, 100_000, size=500)
+            for batch in (starts, np.array([1, 1, 27]), np.array([[77031, 2, 1], [5, 871, 16]]), high, many):
                 function, name = jax.vmap(answer), "jax.vmap(steps_to_one)"
                 if batch.ndim == 2:
                     function, name = jax.jit(jax.vmap(function)), f"jax.jit(jax.vmap({name}))"
@@ -830,6 +886,11 @@ def _compare_steps(got: Any, start: Any, call: str) -> None:
         mistakes=[
             (expected + 1, "You counted the numbers on the way, the start included; the steps are one fewer."),
             (np.ones_like(expected), "That is the last number, not the steps that led to it."),
+            (
+                np.vectorize(_steps_in_float32)(start),
+                "The numbers on the way grow beyond 2²⁴, above which float32 leaves whole numbers out; `/` makes floats, "
+                "`//` does not.",
+            ),
         ],
         rtol=0,
         atol=0,
