@@ -604,7 +604,7 @@ class normalize:
         for seed, (members, rows, features, axis, over) in enumerate(trials):
             centres = 3 * _random(seed + 50, members, 1, features)
             scales = np.linspace(0.5, 3.0, features, dtype=np.float32)
-            unit = 1.0 if seed < 3 else np.float32([1e-4, 1e-2, 1.0, 1e4])[:features]
+            unit = 1.0 if seed < 3 else np.array([1e-4, 1e-2, 1.0, 1e4][:features], np.float32)
             x = ((_random(seed, members, rows, features) * scales + centres + scales) * unit).astype(np.float32)
             got = _members(answer, "normalize", x, axis, over)
             _check_normalized(got, x.astype(np.float64), _members_text("normalize", x, axis))
