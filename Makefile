@@ -6,7 +6,7 @@ WORK ?= work
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help lab setup test test-matrix prove check notebooks clean
+.PHONY: help lab setup dev test test-matrix prove check notebooks clean
 
 help:           ## say what there is
 	@sed -n 's/^\([a-z-]*\): *[^#]*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -18,6 +18,9 @@ lab:            ## open the course in JupyterLab (TPU_COMPILER=0 leaves Google's
 
 setup:          ## only make .venv and install the course into it
 	@$(PYTHON) bootstrap.py --retry
+
+dev:            ## make .venv fit for authors: builder, tests, formatter
+	@$(PYTHON) bootstrap.py dev --retry
 
 test:           ## run the default tests (no network after set-up)
 	@$(PYTHON) bootstrap.py dev

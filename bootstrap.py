@@ -226,6 +226,8 @@ def set_up(extra, compiler, retry):
     course_missing = not current or extra not in had
     compiler_missing = wants_compiler and (not current or "tpu" not in had)
     if not course_missing and not compiler_missing:
+        if retry:
+            say(f"Already set up: {VENV}")
         return
     need_space(COURSE_GB if not usable else COURSE_GB / 4 if course_missing else 0)
     started = time.time()

@@ -160,8 +160,9 @@ def _bootstrap(address: str) -> str:
         remedy = f'    %pip install -q "tpulab @ git+{address}@v{tpulab.__version__}"\n    import tpulab\n'
         return f"try:\n    import tpulab\nexcept ModuleNotFoundError:  # on Colab\n{remedy}"
     remedy = (
-        '    raise SystemExit("The package tpulab is not installed here. Open the course with `make lab`, or set\\n"\n'
-        '                     "`repository` in pyproject.toml and rebuild: then this cell installs it.") from None\n'
+        '    raise SystemExit("This kernel lacks the package tpulab. Open the course with `make lab`, or choose the kernel\\n"\n'
+        '                     ".venv of its folder. On Colab this cell installs it, once the course is published\\n"\n'
+        '                     "(`repository` in pyproject.toml).") from None\n'
     )
     return f"try:\n    import tpulab\nexcept ModuleNotFoundError:\n{remedy}"
 

@@ -124,7 +124,8 @@ tpulab.check("start.1", lambda x: x**2, strict=False)
 # %% [markdown]
 # What went in, what came out, what was expected, and the likely cause. A check runs *your* function on data you have not
 # seen, and answers **correct**, **not yet**, **not attempted**, or **cannot check here** when the machine lacks
-# something. It does not raise, whatever you hand it. Stuck? Hints come one at a time:
+# something. It does not raise, whatever you hand it. It speaks of arrays by dtype and shape: `f32[4,3]` is a float32
+# array of 4 rows and 3 columns. Stuck? Hints come one at a time:
 
 # %% tags=["nbval-ignore-output"]
 tpulab.hint("start.1")

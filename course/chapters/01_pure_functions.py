@@ -274,7 +274,8 @@ tpulab.show(fig, alt="Left, one key used twice: all points on the diagonal. Righ
 
 # %% [markdown]
 # A model with that bug trains. Its dropout masks agree, its layers start as twins, and no test of shapes finds it. So,
-# one rule: **each key is used once**, by a draw *or* by a split, and then dropped. Here is noise that is there in
+# one rule: **each key is used once**, by a draw *or* by a split, and then dropped (or it serves `fold_in` alone, with
+# another number each time). Here is noise that is there in
 # training only; note `bernoulli`, which you will want for the exercise.
 
 
@@ -283,7 +284,7 @@ def jitter(key, x, train):
     return x + 0.1 * jax.random.normal(key, x.shape) if train else x
 
 
-key, use = jax.random.split(key)
+key, use = jax.random.split(jax.random.key(1))  # a fresh one: the old key has been drawn from
 print("train:", jitter(use, jnp.ones(4), True), " evaluate:", jitter(use, jnp.ones(4), False))
 
 key, use = jax.random.split(key)

@@ -131,7 +131,12 @@ def compiler() -> Check:
         version = version_of("libtpu") or "present"
         return Check("TPU compiler", True, f"libtpu {version}", "", version)
     if (platform.system(), platform.machine()) == ("Linux", "x86_64"):
-        return Check("TPU compiler", None, "not here: stored results are shown", f"optional: pip install '{_libtpu()}'")
+        return Check(
+            "TPU compiler",
+            None,
+            "not here: stored results are shown",
+            f"optional: {sys.executable} -m pip install '{_libtpu()}'",
+        )
     live = "to run it live: WSL2 (on Windows), or a Colab CPU runtime with the libtpu that fits its jax"
     return Check("TPU compiler", None, "none for this system: stored results are shown", live)
 

@@ -39,10 +39,15 @@ def top(
 def lab_command(
     work: Annotated[Path, typer.Option(help="Your own folder for the notebooks.")] = Path("~/tpulab"),
     copy_only: Annotated[bool, typer.Option("--copy-only", help="Bring the notebooks; start nothing.")] = False,
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="This port or none.", show_default=False)] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=65535, help="Take this port; without it, the first free one from 8888.", show_default=False
+        ),
+    ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Open no window; print the address.")] = False,
 ) -> None:
-    """Bring the notebooks into your own folder and open JupyterLab there.
+    """Bring the notebooks to your folder and open them.
 
     Run it again after an update: new chapters come, what you have not changed is replaced, and what you
     have changed is never overwritten.
@@ -63,7 +68,7 @@ def _say_now(line: str) -> None:
 
 @app.command("doctor")
 def doctor_command(as_json: Json = False) -> None:
-    """Say whether this machine is ready for the course, and what to do if not."""
+    """Say if this machine is ready, and what to do if not."""
     from rich.console import Console
 
     from . import doctor
@@ -83,14 +88,16 @@ def doctor_command(as_json: Json = False) -> None:
 @app.command("progress")
 def progress_command(
     only_code: Annotated[bool, typer.Option("--code", help="Print only the code that restores progress.")] = False,
-    restore: Annotated[str, typer.Option(help="Take in progress from a code.", show_default=False)] = "",
+    restore: Annotated[
+        str, typer.Option(metavar="CODE", help="Take in progress from a code.", show_default=False)
+    ] = "",
     class_list: Annotated[
-        str, typer.Option("--class", help="A file of lines NAME CODE, or - for standard input.")
+        str, typer.Option("--class", metavar="FILE", help="A file of lines NAME CODE, or - for standard input.")
     ] = "",
     everything: Annotated[bool, typer.Option("--all", help="Exercises of every chapter.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show chapters and exercises, the time they take, and what is next."""
+    """Show how far you are and what is next."""
     if class_list:
         if only_code or restore or everything:
             raise Stop("--class stands alone, or with --json", WRONG_USE)
@@ -100,6 +107,7 @@ def progress_command(
     try:
         if restore:
             report.progress(restore=restore)
+            print("Taken in; what was further here stays.", file=sys.stderr)
         record, note = store.read()
     except ValueError as error:
         raise Stop(f"--restore: {error}", WRONG_USE) from None

@@ -139,9 +139,10 @@ def serve(
             say("Ctrl-C here stops it; notebooks are saved as you work.")
             return OK if process.wait() == 0 else UNFINISHED
         except KeyboardInterrupt:
+            say("Stopped.")
             return INTERRUPTED
         finally:
-            _end(process)
+            _end(process, port, token)
 
 
 def _wait_until_ready(process: subprocess.Popen, port: int, token: str) -> None:
@@ -154,11 +155,11 @@ def _wait_until_ready(process: subprocess.Popen, port: int, token: str) -> None:
         time.sleep(0.2)
 
 
-def answers(port: int, token: str) -> bool:
+def answers(port: int, token: str, ask: tuple[str, str] = ("GET", "/api/status")) -> bool:
     """Say whether a server with this token answers on the port; no proxy is asked."""
     connection = http.client.HTTPConnection(HOST, port, timeout=5)
     try:
-        connection.request("GET", "/api/status", headers={"Authorization": f"token {token}"})
+        connection.request(*ask, headers={"Authorization": f"token {token}"})
         return connection.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False
@@ -166,10 +167,11 @@ def answers(port: int, token: str) -> bool:
         connection.close()
 
 
-def _end(process: subprocess.Popen) -> None:
+def _end(process: subprocess.Popen, port: int, token: str) -> None:
     """Ask the server to stop, which ends its kernels too; insist if it doesn't."""
     if process.poll() is None:
-        process.terminate()
+        if not answers(port, token, ("POST", "/api/shutdown")):
+            process.terminate()
         try:
             process.wait(_STOPPED_WITHIN_S)
         except (subprocess.TimeoutExpired, KeyboardInterrupt):

@@ -145,11 +145,19 @@ def reveal(id: str, actual: Any) -> Card:
     if guess is None:
         return Card(f"It was **{describe(actual)}**. (You made no prediction for `{id}`.)\n\n{note}".rstrip())
     right = item.is_right(guess["answer"], actual)
+    answer, actual = (_in_order(item, value) for value in (guess["answer"], actual))
     words = "as you predicted" if right else "not as predicted: worth a second look at why"
     return Card(
-        f"You predicted **{describe(guess['answer'])}**; it was **{describe(actual)}**: {words}.\n\n{note}".rstrip(),
+        f"You predicted **{describe(answer)}**; it was **{describe(actual)}**: {words}.\n\n{note}".rstrip(),
         tone="good" if right else "wait",
     )
+
+
+def _in_order(item: Prediction, value: Any) -> Any:
+    """Put a dict's entries in the order of the question."""
+    if isinstance(item.form, dict) and isinstance(value, dict):
+        return {name: value[name] for name in item.form if name in value}
+    return value
 
 
 def _plain(value: Any) -> Any:

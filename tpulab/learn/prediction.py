@@ -86,16 +86,17 @@ def _fits(answer: Any, form: Any) -> bool:
             and all(_fits(answer[name], item) for name, item in form.items())
         )
     if isinstance(form, tuple):
-        return isinstance(answer, str) and answer.strip().lower() in {word.lower() for word in form}
+        return isinstance(answer, (str, int)) and str(answer).strip().lower() in {word.lower() for word in form}
     if form is float:
         return isinstance(answer, (int, float)) and not isinstance(answer, bool) and math.isfinite(answer)
     if form is int:
-        return isinstance(answer, int) and not isinstance(answer, bool)
+        whole = isinstance(answer, int) or (isinstance(answer, float) and answer.is_integer())
+        return whole and not isinstance(answer, bool)
     return isinstance(answer, form)
 
 
 def _agrees(answer: Any, actual: Any, within: float) -> bool:
-    if isinstance(actual, str):
+    if isinstance(actual, str):  # also for an answer 0 where the word is "0"
         return str(answer).strip().lower() == actual.strip().lower()
     if isinstance(actual, bool) or within == 1.0:
         return bool(answer == actual)

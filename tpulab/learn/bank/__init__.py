@@ -42,17 +42,18 @@ def bank(name: str) -> Bank:
     """Load the bank of one chapter by its short name, e.g. "jit".
 
     Raises:
-        ValueError: there is no such chapter; names those there are.
+        ValueError: there is no such chapter, or an id occurs twice in it.
     """
     if name not in MODULES:
         raise ValueError(f"no chapter is called {name!r}; there are {', '.join(MODULES)}")
     things = list(vars(import_module(f".{name}", __name__)).values())
     chapter = next(thing for thing in things if isinstance(thing, Chapter))
-    return Bank(
-        chapter,
-        tuple(thing for thing in things if isinstance(thing, Exercise)),
-        tuple(thing for thing in things if isinstance(thing, Prediction)),
-    )
+    exercises = tuple(thing for thing in things if isinstance(thing, Exercise))
+    predictions = tuple(thing for thing in things if isinstance(thing, Prediction))
+    ids = [thing.id for thing in (*exercises, *predictions)]
+    if twice := {id for id in ids if ids.count(id) > 1}:
+        raise ValueError(f"bank/{name}.py uses {', '.join(sorted(twice))} twice; take the next free id")
+    return Bank(chapter, exercises, predictions)
 
 
 def banks() -> list[Bank]:

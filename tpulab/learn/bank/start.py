@@ -46,7 +46,11 @@ class double:
     `double(3.0)` is 6, and `double` of an array doubles each of its numbers. An array that goes in stays as it was.
     """
 
-    hints = ("Arithmetic works on arrays, element by element.", "`2 * x` does it for both.")
+    hints = (
+        "Put one line in place of `raise NotImplementedError`: it starts with `return`.",
+        "Arithmetic works on arrays, element by element.",
+        "`2 * x` does it for both.",
+    )
     why = "Arithmetic on a JAX array works element by element, as in NumPy."
     notes = "Only there so that everybody has seen *not yet* and *correct* once."
 
