@@ -6,7 +6,6 @@ import re
 import shutil
 from pathlib import Path
 
-import build
 import chapter
 import nbformat
 import notebook
@@ -14,6 +13,7 @@ import pages
 import pytest
 import rules
 
+import build
 import tpulab
 from tpulab.learn.bank import Bank, Chapter
 from tpulab.learn.exercise import Exercise
