@@ -3,7 +3,8 @@
 import ctypes
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -11,9 +12,16 @@ class TimeLimitExceeded(BaseException):
     """The time limit passed. Not an `Exception`, so that a bare `except Exception` cannot swallow it."""
 
 
+# On a machine that others keep busy, an answer may take this many times the limit on the wall clock.
+PATIENCE = 3
+
+
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise `TimeLimitExceeded` in the body once `seconds` have passed.
+    """Raise `TimeLimitExceeded` in the body once it has computed for `seconds`.
+
+    What counts is the processor time of this process, so that a busy machine stops no right answer;
+    after three times as long on the wall clock it ends in any case, also if the body sleeps.
 
     Where the system has SIGALRM and we are in the main thread, an alarm does it, which also wakes a
     sleeping call. Elsewhere (Windows, other threads) the exception is sent to the running thread by
@@ -38,17 +46,32 @@ def time_limit(seconds: float) -> Iterator[None]:
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
     limit = _alarm if hasattr(signal, "SIGALRM") and in_main_thread else _thread_exception
-    with limit(seconds):
+    with limit(_countdown(seconds)):
         yield
 
 
+def _countdown(seconds: float) -> Callable[[], float]:
+    """Give a function that says how many seconds to wait before looking again; 0 when time is up."""
+    cpu, wall = time.process_time(), time.monotonic()
+
+    def left() -> float:
+        computing = seconds - (time.process_time() - cpu)
+        waiting = PATIENCE * seconds - (time.monotonic() - wall)
+        return 0.0 if min(computing, waiting) <= 0 else max(0.02, min(computing, waiting))
+
+    return left
+
+
 @contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
+def _alarm(left: Callable[[], float]) -> Iterator[None]:
     def ring(_number: int, _frame: object) -> None:
-        raise TimeLimitExceeded
+        if (again := left()) > 0:
+            signal.setitimer(signal.ITIMER_REAL, again)
+        else:
+            raise TimeLimitExceeded
 
     handler = signal.signal(signal.SIGALRM, ring)
-    remaining, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    remaining, _ = signal.setitimer(signal.ITIMER_REAL, left())
     try:
         yield
     finally:
@@ -58,21 +81,21 @@ def _alarm(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def _thread_exception(seconds: float) -> Iterator[None]:
+def _thread_exception(left: Callable[[], float]) -> Iterator[None]:
     thread = ctypes.c_ulong(threading.get_ident())
-    lock, done = threading.Lock(), False
+    lock, done = threading.Lock(), threading.Event()
 
-    def send() -> None:
+    def watch() -> None:
+        while (again := left()) > 0:
+            if done.wait(again):
+                return
         with lock:
-            if not done:
+            if not done.is_set():
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(TimeLimitExceeded))
 
-    timer = threading.Timer(seconds, send)
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=watch, daemon=True).start()
     try:
         yield
     finally:
         with lock:
-            done = True
-        timer.cancel()
+            done.set()
