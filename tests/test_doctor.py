@@ -152,7 +152,7 @@ def test_compiler(monkeypatch, installed):
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     installed[1]["jax"] = ['libtpu==0.0.42.*; extra == "tpu"']
     check = checks.compiler()
-    assert check.ok is None and check.remedy == "optional: pip install 'libtpu==0.0.42.*'"
+    assert check.ok is None and check.remedy == f"optional: {sys.executable} -m pip install 'libtpu==0.0.42.*'"
     installed[1]["jax"] = ["jaxlib"]
     assert "'tpulab[tpu]'" in checks.compiler().remedy
     for system, machine in (("Darwin", "arm64"), ("Windows", "AMD64"), ("Linux", "aarch64")):

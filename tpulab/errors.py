@@ -4,6 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+def first_line(error: BaseException) -> str:
+    """Give the first line of an error's message, at most 200 characters; "" if it has none to give."""
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:
+        return ""
+    return lines[0][:200] if lines else ""
+
+
 @contextmanager
 def expect_error(*kinds: type[BaseException]) -> Iterator[None]:
     """Print the error that the body is meant to raise, and go on.
@@ -13,16 +22,19 @@ def expect_error(*kinds: type[BaseException]) -> Iterator[None]:
 
     Raises:
         AssertionError: the body raised nothing.
+        TypeError: `kinds` are no exception classes.
 
     Example:
         >>> with expect_error(ZeroDivisionError):
         ...     1 / 0
         ZeroDivisionError: division by zero
     """
+    if not kinds or not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+        raise TypeError(f"expect_error wants exception classes, e.g. expect_error(TypeError); got {kinds!r}")
     try:
         yield
     except kinds as error:
-        first = (str(error).strip().splitlines() or [""])[0]
+        first = first_line(error)
         print(f"{type(error).__name__}: {first}" if first else type(error).__name__)
     else:
         wanted = " or ".join(kind.__name__ for kind in kinds)

@@ -73,7 +73,7 @@ def on_tpu(name: str, figures: Callable[[], Mapping[str, Timing | float]]) -> Me
         ValueError: `name` is no plain word.
 
     Example:
-        >>> on_tpu("nowhere", dict)  # doctest: +SKIP
+        >>> on_tpu("nowhere", dict)
         Not measured: there is no TPU here, and no measurement from one is stored with the course yet.
     """
     import jax

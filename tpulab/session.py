@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from .errors import first_line
+
 # PCI device numbers of TPU chips (vendor 0x1ae0, Google): v2 and v3 share one.
 # Source: jax, jax/_src/hardware_utils.py, read 2026-11-30.
 _GOOGLE = "0x1ae0"
@@ -86,6 +88,7 @@ def setup(devices: int = 1, where: str | None = None) -> None:
 
     Raises:
         ValueError: `devices` below 1 or an unknown `where`.
+        RuntimeError: JAX finds no device at all, e.g. with a JAX_PLATFORMS that names none.
     """
     if where not in (None, "real", "simulated"):
         raise ValueError(f'`where` is "real" or "simulated"; got {where!r}')
@@ -130,7 +133,7 @@ def _choose(devices: int, where: str | None) -> None:
 
     chips = len(tpu_chips())
     simulated = where == "simulated" or (devices > 1 and where is None and chips < 2 and not _gpus())
-    os.environ["NPROC"] = str(max(_threads(devices), int(os.environ.get("NPROC") or 0)))
+    os.environ["NPROC"] = str(max(_threads(devices), _nproc()))
     jax.config.update("jax_num_cpu_devices", devices if simulated else 1)
     if simulated:
         # The first platform named is the default one; a chip beside it stays within reach.
@@ -138,6 +141,12 @@ def _choose(devices: int, where: str | None) -> None:
     elif not chips and not _gpus() and importlib.util.find_spec("libtpu") and not os.environ.get("JAX_PLATFORMS"):
         # The TPU compiler is installed and no TPU is: looking for one would print warnings.
         jax.config.update("jax_platforms", "cpu")
+
+
+def _nproc() -> int:
+    """Give NPROC as it is set; 0 when it is not, or is no number."""
+    text = os.environ.get("NPROC", "")
+    return int(text) if text.isdecimal() else 0
 
 
 def _threads(devices: int) -> int:
@@ -158,7 +167,12 @@ def _look(devices: int, where: str | None) -> Session:
     """Start the backend if it has not started, and say what is there."""
     import jax
 
-    found = jax.devices()
+    try:
+        found = jax.devices()
+    except RuntimeError as error:
+        chosen = os.environ.get("JAX_PLATFORMS", "")
+        remedy = f"JAX_PLATFORMS is {chosen!r}: unset it and restart the kernel" if chosen else "run `tpulab doctor`"
+        raise RuntimeError(f"JAX finds no device ({first_line(error)}); {remedy}") from None
     on_cpu = found[0].platform == "cpu"
     simulated = on_cpu and (len(found) > 1 or where == "simulated")
     note = ""
@@ -168,7 +182,7 @@ def _look(devices: int, where: str | None) -> Session:
     elif (where == "simulated" and not on_cpu) or (on_cpu and len(found) != devices):
         wanted = "1 device was" if devices == 1 else f"{devices} devices were"
         note = f"{wanted} wanted, but JAX had already started with {len(found)}: {_RESTART}"
-    elif simulated and int(os.environ.get("NPROC") or 0) < _threads(len(found)):
+    elif simulated and _nproc() < _threads(len(found)):
         note = f"JAX had already started, and a loop that never waits may end this kernel: {_RESTART}"
     elif on_cpu and "COLAB_RELEASE_TAG" in os.environ and importlib.util.find_spec("libtpu"):
         note = (

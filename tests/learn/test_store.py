@@ -268,7 +268,7 @@ def test_foreign_record_is_refused_or_readable(packed):
     except ValueError as error:
         assert "update tpulab" in str(error)
     else:
-        store._checked(json.loads(json.dumps(record)))
+        store.checked(json.loads(json.dumps(record)))
 
 
 def test_restore_merges_into_what_is_here():

@@ -9,11 +9,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import first_line
 from .card import Card
 from .time_limit import TimeLimitExceeded, time_limit
 from .verdict import CannotCheck, NotAttempted, NotYet, describe
 
 TIME_LIMIT_S = 20
+MAX_FEEDBACK = 2000  # characters
 
 CORRECT, NOT_YET, NOT_ATTEMPTED, CANNOT_CHECK = "correct", "not yet", "not attempted", "cannot check here"
 _TONES = {CORRECT: "good", NOT_YET: "wait", NOT_ATTEMPTED: "plain", CANNOT_CHECK: "plain"}
@@ -35,6 +37,8 @@ class Result(Card):
     @classmethod
     def of(cls, status: str, feedback: str) -> "Result":
         """Build the result for a status and its sentences."""
+        if len(feedback) > MAX_FEEDBACK:
+            feedback = feedback[:MAX_FEEDBACK] + " ..."
         text = f"**{status.capitalize()}.** {feedback}"
         return cls(text=text, tone=_TONES[status], status=status, feedback=feedback)
 
@@ -143,10 +147,9 @@ class Exercise:
         """An exception that reached us from inside the check, e.g. while it traced the answer."""
         if isinstance(error, NotImplementedError) and not error.args:
             return self._not_attempted()
-        first = (str(error).strip().splitlines() or [""])[0][:200]
         return Result.of(
             NOT_YET,
-            f"Using what `{self.name}` gave raised `{type(error).__name__}`: {first}. "
+            f"Using what `{self.name}` gave raised `{type(error).__name__}`: {first_line(error)}. "
             "Compare what it takes and returns with the prompt.",
         )
 

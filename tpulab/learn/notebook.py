@@ -1,5 +1,6 @@
 """The words that a learner uses in a notebook: check, hint, solution, predict, reveal."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from . import store
@@ -112,7 +113,9 @@ def predict(id: str, answer: Any = ...) -> Card:
         return Card(f"**Not stored**: for `{id}` {problem}.", tone="wait")
     try:
         with store.update() as (record, note):
-            first = record["predictions"].setdefault(id, {"answer": answer})["answer"]
+            guess = _guess(item, record) or {"answer": dict(answer) if isinstance(answer, Mapping) else answer}
+            record["predictions"][id] = guess
+            first = guess["answer"]
     except OSError as error:
         _unsaved[id] = answer
         first, note = answer, _not_saved(error)
@@ -137,7 +140,7 @@ def reveal(id: str, actual: Any) -> Card:
     actual, note = _plain(actual), ""
     try:
         with store.update() as (record, note):
-            guess = record["predictions"].get(id)
+            guess = _guess(item, record)
             if guess is not None:
                 guess["right"] = item.is_right(guess["answer"], actual)
     except OSError as error:
@@ -153,6 +156,12 @@ def reveal(id: str, actual: Any) -> Card:
     )
 
 
+def _guess(item: Prediction, record: store.Record) -> dict[str, Any] | None:
+    """Give what was predicted; None if nothing was, or in a form that the question no longer has."""
+    guess = record["predictions"].get(item.id)
+    return None if guess is None or item.problem(guess["answer"]) else guess
+
+
 def _in_order(item: Prediction, value: Any) -> Any:
     """Put a dict's entries in the order of the question."""
     if isinstance(item.form, dict) and isinstance(value, dict):
@@ -164,7 +173,10 @@ def _plain(value: Any) -> Any:
     """Turn array scalars into Python numbers, which read and compare plainly."""
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
-    return value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value
+    try:
+        return value.item() if getattr(value, "ndim", 1) == 0 else value
+    except Exception:  # a donated array, or no array at all
+        return value
 
 
 def find_exercise(id: str) -> Exercise:
@@ -201,5 +213,5 @@ def _remember_attempt(id: str, status: str) -> str:
 
 
 def _not_saved(error: OSError) -> str:
-    reason = error.strerror or str(error)
-    return f"Progress could not be saved in `{store.home()}` ({reason}); set TPULAB_HOME to a folder of yours."
+    where = f" in `{error.filename}`" if error.filename else ""
+    return f"Progress could not be saved{where} ({error.strerror or error}); set TPULAB_HOME to a folder of yours."

@@ -1,9 +1,10 @@
 """One prediction: a question asked before the cell that answers it."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from .verdict import describe
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Prediction:
 
     def problem(self, answer: Any) -> str:
         """Say what is wrong with an answer's form, or "" when it is accepted."""
-        return "" if _fits(answer, self.form) else f"an answer is {self.form_text}; got {answer!r:.80}"
+        return "" if _fits(answer, self.form) else f"an answer is {self.form_text}; got {describe(answer)}"
 
     def is_right(self, answer: Any, actual: Any) -> bool:
         """Say whether an answer of the accepted form agrees with what happened."""
@@ -78,6 +79,9 @@ def _form_text(form: Any) -> str:
     return _WORDS[form]
 
 
+_HUGE = 1e300  # no answer is as large; infinity and NaN are not below it either
+
+
 def _fits(answer: Any, form: Any) -> bool:
     if isinstance(form, Mapping):
         return (
@@ -86,12 +90,14 @@ def _fits(answer: Any, form: Any) -> bool:
             and all(_fits(answer[name], item) for name, item in form.items())
         )
     if isinstance(form, tuple):
-        return isinstance(answer, (str, int)) and str(answer).strip().lower() in {word.lower() for word in form}
+        if isinstance(answer, int) and abs(answer) < _HUGE:
+            answer = str(answer)  # where the word is "0", 0 is as good
+        return isinstance(answer, str) and answer.strip().lower() in {word.lower() for word in form}
     if form is float:
-        return isinstance(answer, (int, float)) and not isinstance(answer, bool) and math.isfinite(answer)
+        return isinstance(answer, (int, float)) and not isinstance(answer, bool) and abs(answer) < _HUGE
     if form is int:
         whole = isinstance(answer, int) or (isinstance(answer, float) and answer.is_integer())
-        return whole and not isinstance(answer, bool)
+        return whole and not isinstance(answer, bool) and abs(answer) < _HUGE
     return isinstance(answer, form)
 
 

@@ -148,9 +148,9 @@ def unpack(packed: dict[str, dict[str, list]]) -> store.Record:
             record["exercises"][key] = {name: value for name, value in done.items() if value}
         for key, (answer, right) in packed["p"].items():
             record["predictions"][key] = {"answer": answer} | ({} if right is None else {"right": bool(right)})
+        return store.checked(record)
     except (KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError):
         raise ValueError("the code holds no progress that this version can read; update tpulab") from None
-    return record
 
 
 def _is_solved(item: Exercise, record: store.Record) -> bool:

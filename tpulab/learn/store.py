@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = 1
+MAX_COUNT = 1_000_000
 DRAFT = ".tpulab-draft"  # ends the name of a file that is being written
 _DRIVE = Path("/content/drive/MyDrive")  # Google Drive in Colab, once mounted
 
@@ -19,9 +20,15 @@ def home() -> Path:
 
     `$TPULAB_HOME` if set; in Colab with Drive mounted, `tpulab` there; else the platform's own folder
     for user data.
+
+    Raises:
+        OSError: TPULAB_HOME starts with the home of a user that is not there.
     """
     if chosen := os.environ.get("TPULAB_HOME"):
-        return Path(chosen).expanduser()
+        try:
+            return Path(chosen).expanduser()
+        except RuntimeError:
+            raise OSError(f"TPULAB_HOME is {chosen!r}, and there is no such home") from None
     if _DRIVE.is_dir():
         return _DRIVE / "tpulab"
     from platformdirs import user_data_path
@@ -50,7 +57,7 @@ def read() -> tuple[Record, str]:
     """
     try:
         record = json.loads(path().read_text(encoding="utf-8"))
-        return _checked(record), ""
+        return checked(record), ""
     except FileNotFoundError:
         return empty(), ""
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -108,18 +115,24 @@ def write_json(path: Path, content: Record) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _checked(record: Any) -> Record:
-    """Give the record back if it has the shape that the rest relies on."""
+def checked(record: Any) -> Record:
+    """Give the record back if it has the shape that the rest relies on.
+
+    Raises:
+        ValueError: it has not.
+        KeyError, TypeError, AttributeError: it is no record at all.
+    """
     if record["format"] != FORMAT:
         raise ValueError(f"progress format {record['format']}, this version reads {FORMAT}")
     for done in record["exercises"].values():
         if done.get("status", "") not in _RANK:
             raise ValueError(f"unknown status {done['status']!r}")
-        if not all(isinstance(value, (int, bool)) for name, value in done.items() if name != "status"):
-            raise ValueError("a count is not a number")
+        counts = [value for name, value in done.items() if name != "status"]
+        if not all(isinstance(value, int) and 0 <= value < MAX_COUNT for value in counts):
+            raise ValueError("a count is no number from 0 to a million")
     for guess in record["predictions"].values():
-        if not isinstance(guess, dict):
-            raise ValueError("a prediction is not a record")
+        if not isinstance(guess, dict) or "answer" not in guess:
+            raise ValueError("a prediction is no record with an answer")
     return record
 
 

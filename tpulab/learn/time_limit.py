@@ -14,6 +14,7 @@ class TimeLimitExceeded(BaseException):
 
 # On a machine that others keep busy, an answer may take this many times the limit on the wall clock.
 PATIENCE = 3
+INSIST_S = 0.5  # an answer that swallows the exception gets it again after so long
 
 
 @contextmanager
@@ -26,7 +27,8 @@ def time_limit(seconds: float) -> Iterator[None]:
     Where the system has SIGALRM and we are in the main thread, an alarm does it, which also wakes a
     sleeping call. Elsewhere (Windows, other threads) the exception is sent to the running thread by
     CPython and arrives between two bytecodes. **What neither can interrupt:** one long call inside
-    compiled code, such as an XLA `while_loop` that never ends or, without SIGALRM, one long `sleep`;
+    compiled code, such as an XLA `while_loop` that never ends or, without SIGALRM, one long `sleep`, and code
+    that swallows every exception as soon as it comes;
     there the remedy is the kernel's own Interrupt, then Restart.
 
     Args:
@@ -64,17 +66,24 @@ def _countdown(seconds: float) -> Callable[[], float]:
 
 @contextmanager
 def _alarm(left: Callable[[], float]) -> Iterator[None]:
+    over = False
+
     def ring(_number: int, _frame: object) -> None:
-        if (again := left()) > 0:
-            signal.setitimer(signal.ITIMER_REAL, again)
-        else:
+        if over:
+            return
+        again = left()
+        signal.setitimer(signal.ITIMER_REAL, again or INSIST_S)
+        if not again:
             raise TimeLimitExceeded
 
     handler = signal.signal(signal.SIGALRM, ring)
     remaining, _ = signal.setitimer(signal.ITIMER_REAL, left())
     try:
-        yield
-    finally:
+        try:
+            yield
+        finally:
+            over = True
+    finally:  # also when the last ring came on the line above
         # An outer alarm (a test runner's, say) goes on from where it was.
         signal.setitimer(signal.ITIMER_REAL, remaining)
         signal.signal(signal.SIGALRM, handler)
@@ -86,16 +95,17 @@ def _thread_exception(left: Callable[[], float]) -> Iterator[None]:
     lock, done = threading.Lock(), threading.Event()
 
     def watch() -> None:
-        while (again := left()) > 0:
-            if done.wait(again):
-                return
-        with lock:
-            if not done.is_set():
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(TimeLimitExceeded))
+        while not done.wait(left() or INSIST_S):
+            with lock:
+                if not done.is_set() and not left():
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(TimeLimitExceeded))
 
     threading.Thread(target=watch, daemon=True).start()
     try:
         yield
     finally:
-        with lock:
+        try:
+            with lock:
+                done.set()
+        finally:  # also when the exception came on the line above
             done.set()

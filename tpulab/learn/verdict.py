@@ -5,10 +5,12 @@ exceptions here. `attempt` runs the learner's function, `expect_close` and `expe
 """
 
 import copy
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..compat import is_traced
+from ..errors import first_line
 
 
 class NotYet(Exception):
@@ -23,11 +25,14 @@ class CannotCheck(Exception):
     """This machine lacks what the check needs; the message says what."""
 
 
+_MAX_ITEMS, _MAX_DEPTH = 12, 5  # of containers in feedback
+
+
 def describe(value: Any) -> str:
-    """Say in a few characters what a value is.
+    """Say in a few characters what a value is; never raises, whatever the value is.
 
     Scalars and vectors of at most 6 numbers are written out; other arrays as dtype and shape. Containers show
-    their contents.
+    their first contents.
 
     Example:
         >>> import numpy as np
@@ -35,20 +40,39 @@ def describe(value: Any) -> str:
         "{'w': f32[3,4], 'n': 2}"
         >>> describe(np.array([1.5, 2.0], np.float32))
         'f32[2] (1.5, 2)'
+        >>> describe(list(range(100)))
+        '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, and 88 more]'
     """
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key!r}: {describe(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        inner = ", ".join(describe(item) for item in value)
-        if isinstance(value, list):
-            return f"[{inner}]"
-        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    try:
+        return _describe(value, 0)
+    except (Exception, KeyboardInterrupt, SystemExit):
+        return f"an object of type {type(value).__name__}"
+
+
+def _describe(value: Any, depth: int) -> str:
+    if isinstance(value, (dict, list, tuple)) and not hasattr(value, "_fields"):
+        return _describe_container(value, depth)
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return _describe_array(value)
     if callable(value):
-        return getattr(value, "__name__", type(value).__name__)
+        return str(getattr(value, "__name__", type(value).__name__))
     text = repr(value) if not isinstance(value, float) else f"{value:.6g}"
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _describe_container(value: Any, depth: int) -> str:
+    opening, closing = ("{", "}") if isinstance(value, dict) else ("[", "]") if isinstance(value, list) else ("(", ")")
+    if depth >= _MAX_DEPTH:
+        return f"{opening}...{closing}"
+    first = list(itertools.islice(value.items() if isinstance(value, dict) else value, _MAX_ITEMS))
+    if isinstance(value, dict):
+        shown = [f"{_describe(key, depth + 1)}: {_describe(item, depth + 1)}" for key, item in first]
+    else:
+        shown = [_describe(item, depth + 1) for item in first]
+    if len(value) > len(first):
+        shown.append(f"and {len(value) - len(first):,} more")
+    comma = "," if isinstance(value, tuple) and len(value) == 1 else ""
+    return f"{opening}{', '.join(shown)}{comma}{closing}"
 
 
 def _describe_array(value: Any) -> str:
@@ -129,7 +153,7 @@ _CAUSES = {
 
 def _raised(error: BaseException, call: str) -> NotYet:
     name = type(error).__name__
-    first = (str(error).strip().splitlines() or [""])[0][:200]
+    first = first_line(error)
     cause = _CAUSES.get(name, "Run your function on a small example of your own to see where.")
     if isinstance(error, TypeError) and "positional argument" in first:
         cause = "Compare your function's arguments with the stub's."
@@ -215,8 +239,7 @@ def _value_difference(mine: Any, theirs: Any, rtol: float, atol: float) -> str:
     import numpy as np
 
     if theirs.dtype.kind in "OUSb" or mine.dtype.kind in "OUS":
-        same = bool(np.array_equal(mine, theirs))
-        return "" if same else f"{mine.tolist()!r}; expected {theirs.tolist()!r}"
+        return _other_difference(mine, theirs)
     wide = np.complex128 if "c" in (mine.dtype.kind, theirs.dtype.kind) else np.float64
     mine, theirs = mine.astype(wide), theirs.astype(wide)
     if np.allclose(mine, theirs, rtol=rtol, atol=atol, equal_nan=True):
@@ -227,6 +250,18 @@ def _value_difference(mine: Any, theirs: Any, rtol: float, atol: float) -> str:
         return f"NaN in {int(np.isnan(mine).sum())} of {mine.size} places; expected none"
     at = tuple(int(i) for i in np.argwhere(~np.isclose(mine, theirs, rtol=rtol, atol=atol, equal_nan=True))[0])
     return f"{mine[at]:.6g} at index {at}; expected {theirs[at]:.6g}"
+
+
+def _other_difference(mine: Any, theirs: Any) -> str:
+    """Compare texts, truth values and objects, for which near is no word."""
+    import numpy as np
+
+    if np.array_equal(mine, theirs):
+        return ""
+    if mine.size <= 6:
+        return f"{describe(mine.tolist())}; expected {describe(theirs.tolist())}"
+    at = next(at for at in np.ndindex(mine.shape) if mine[at] != theirs[at])
+    return f"{describe(mine[at])} at index {at}; expected {describe(theirs[at])}"
 
 
 def _numbers(array: Any) -> str:
