@@ -253,6 +253,15 @@ def test_progress_that_cannot_be_read_is_not_shown_as_none(run, home):
     assert status == 3 and out == "" and one_line(err, "TPULAB_HOME")
 
 
+def test_progress_without_a_folder(run, monkeypatch):
+    def nobody():
+        raise OSError("TPULAB_HOME is ~nosuch/x, and nobody is called nosuch; choose another")
+
+    monkeypatch.setattr(store, "home", nobody)
+    status, out, err = run("progress")
+    assert status == 3 and out == "" and one_line(err, "TPULAB_HOME", "nosuch")
+
+
 def test_restore_where_nothing_can_be_written(run, monkeypatch, tmp_path):
     text = report.progress().code
     (tmp_path / "file").touch()

@@ -112,7 +112,9 @@ def progress_command(
     except ValueError as error:
         raise Stop(f"--restore: {error}", WRONG_USE) from None
     except OSError as error:
-        raise Stop(f"{store.path()}: {error.strerror or error}; set TPULAB_HOME to a folder of yours") from None
+        where = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        remedy = "" if "TPULAB_HOME" in where else "; set TPULAB_HOME to a folder of yours"
+        raise Stop(where + remedy) from None
     if note:
         print(f"tpulab: {note}", file=sys.stderr)
     progress = report.summarize(record)
