@@ -68,6 +68,19 @@ def course_notebooks() -> list[Path]:
     )
 
 
+def absolute(folder: str, option: str) -> Path:
+    """Give the folder that an option names, "~" and the working directory put in.
+
+    Raises:
+        Stop: there is no such user, or the working directory is gone.
+    """
+    try:
+        return Path(folder).expanduser().absolute()
+    except (RuntimeError, OSError) as error:
+        why = "the working directory is gone" if isinstance(error, OSError) else str(error)
+        raise Stop(f"{option} {folder}: {why}; give a full path, e.g. {option} /tmp/tpulab", WRONG_USE) from None
+
+
 def hand_out(notebooks: list[Path], folder: Path) -> HandedOut:
     """Copy notebooks into the learner's folder, outputs cleared; what the learner has changed stays.
 
@@ -86,7 +99,7 @@ def hand_out(notebooks: list[Path], folder: Path) -> HandedOut:
         Stop: the folder cannot be used or written; each notebook in it is then either as it was or
             wholly new.
     """
-    folder = folder.expanduser().absolute()
+    folder = absolute(str(folder), "--work")
     _refuse_course_folder(folder, notebooks)
     try:
         folder.mkdir(parents=True, exist_ok=True)
