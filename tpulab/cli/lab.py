@@ -18,6 +18,7 @@ from .status import UNFINISHED, WRONG_USE, Stop
 MANIFEST = ".tpulab.json"
 _FORMAT = 1
 _PACKAGE = Path(__file__).parent.parent
+_NO_NOTEBOOK = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # what reading another file raises
 
 
 @dataclass(frozen=True)
@@ -107,13 +108,24 @@ def hand_out(notebooks: list[Path], folder: Path) -> HandedOut:
         manifest, note = _read_manifest(folder)
         done: dict[str, list[Any]] = {"new": [], "updated": [], "same": [], "kept": [], "beside": []}
         for path in notebooks:
-            fresh = cleared(json.loads(path.read_text(encoding="utf-8")))
+            fresh = _read_course(path)
             what, beside = _hand_out_one(folder, path.name, fresh, manifest)
             done[what].append(path.name)
             done["beside"] += [(path.name, beside)] if beside else []
         return HandedOut(folder, note=note, **{what: tuple(names) for what, names in done.items()})
     except OSError as error:
         raise Stop(_remedy(folder, error), UNFINISHED) from None
+
+
+def _read_course(path: Path) -> dict[str, Any]:
+    """Read one of the course's own notebooks, outputs cleared."""
+    try:
+        book = cleared(json.loads(path.read_text(encoding="utf-8")))
+        fingerprint(book)
+    except (*_NO_NOTEBOOK, OSError) as error:
+        why = f"{path} cannot be read as a notebook ({type(error).__name__}: {error})"
+        raise Stop(f"{why}; install tpulab again, or in a clone: git checkout notebooks") from None
+    return book
 
 
 def cleared(book: dict[str, Any]) -> dict[str, Any]:
@@ -186,7 +198,7 @@ def _fingerprint_of(path: Path) -> str:
     """Fingerprint a file; "" for one that is missing or no notebook."""
     try:
         return fingerprint(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (*_NO_NOTEBOOK, OSError):
         return ""
 
 
