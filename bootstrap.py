@@ -100,10 +100,12 @@ def inputs():
 
 
 def read_stamp():
-    """Give what the last complete set-up noted; {} if there is none."""
+    """Give what the last complete set-up noted; {} if there is none or it is damaged."""
     try:
-        return dict(json.loads(STAMP.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        stamp = json.loads(STAMP.read_text(encoding="utf-8"))
+        whole = all(extra in ("lab", "dev", "tpu") for extra in stamp["extras"])
+        return stamp if whole and isinstance(stamp["root"], str) else {}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
 
 

@@ -140,6 +140,16 @@ def test_an_interrupted_or_moved_environment_is_made_anew(done):
     assert done[2:] == ["make", "-e .[lab]"]
 
 
+@pytest.mark.parametrize(
+    "text", ["[1]", "1", "{", "{}", '{"extras": null, "root": "x"}', '{"extras": [[]], "root": ""}', "[" * 99999]
+)
+def test_a_damaged_note_counts_as_none(done, text):
+    bootstrap.STAMP.write_text(text)
+    bootstrap.set_up("lab", "no", False)
+    assert done == ["-e .[lab]"]
+    assert bootstrap.read_stamp()["extras"] == ["lab"]
+
+
 def test_a_full_disk_is_said_before_anything_is_fetched(done, monkeypatch):
     bootstrap.STAMP.unlink()
     bootstrap.BUSY.touch()
