@@ -167,7 +167,13 @@ def test_a_full_disk_is_said_before_anything_is_fetched(done, monkeypatch):
         ("PermissionError: [Errno 13] Permission denied: '.venv'", "may not be written to"),
         ("Retrying after connection broken by 'ProxyError('Cannot connect to proxy.'", "cannot reach"),
         ("Failed to establish a new connection: [Errno -3] Temporary failure in name resolution", "cannot reach"),
-        ("noise\nERROR: Could not find a version that satisfies jax==9", "Could not find a version"),
+        ("noise\nERROR: Could not find a version that satisfies jax==9", "cannot reach"),
+        (
+            "WARNING: Retrying after connection broken\n" + "noise\n" * 99 + "ERROR: ResolutionImpossible: for help",
+            "cannot reach",
+        ),
+        ("WARNING: Location 'file:///x/' is ignored: it is neither a file nor a directory.", "cannot reach"),
+        ("Collecting async-timeout\n" + "noise\n" * 99 + "ERROR: ResolutionImpossible", "failed: ERROR: Resolution"),
         ("", "no output"),
     ],
 )
