@@ -151,8 +151,10 @@ def make_venv(python):
     """Make `.venv` anew.
 
     Raises:
-        Problem: the venv module is missing, or could not write.
+        Problem: something else has the name, the venv module is missing, or it could not write.
     """
+    if os.path.lexists(str(VENV)) and not VENV.is_dir():
+        raise Problem(f"{VENV} is in the way: it is no folder. Move it away, and run the same command again.")
     if subprocess.call([python, "-c", "import venv, ensurepip"], stderr=subprocess.DEVNULL):
         raise Problem(
             "{} has no venv module. On Debian and Ubuntu: sudo apt install python{}.{}-venv; elsewhere install a "

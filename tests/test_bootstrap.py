@@ -57,9 +57,14 @@ def test_no_venv_module_is_one_line(clone, tmp_path):
     assert not (clone / ".venv").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(clone):
-    (clone / ".venv").write_text("in the way")
-    assert ".venv" in one_line(set_up(clone, **UNREACHABLE))
+@pytest.mark.parametrize("kind", ["file", "dangling link"])
+def test_something_else_of_the_name_is_one_line_and_stays(clone, kind):
+    if kind == "file":
+        (clone / ".venv").write_text("mine")
+    else:
+        (clone / ".venv").symlink_to("nowhere")
+    assert ".venv is in the way" in one_line(set_up(clone, **UNREACHABLE))
+    assert os.path.lexists(clone / ".venv") and not (clone / ".venv").is_dir()
 
 
 def test_wrong_use_shows_how(clone):
