@@ -100,10 +100,12 @@ def inputs():
 
 
 def read_stamp():
-    """Give what the last complete set-up noted; {} if there is none."""
+    """Give what the last complete set-up noted; {} if there is none or it is damaged."""
     try:
-        return dict(json.loads(STAMP.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        stamp = json.loads(STAMP.read_text(encoding="utf-8"))
+        whole = all(extra in ("lab", "dev", "tpu") for extra in stamp["extras"])
+        return stamp if whole and isinstance(stamp["root"], str) else {}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
 
 
@@ -120,8 +122,9 @@ def compiler_fits():
 
 
 def explain(output, doing, log=""):
-    """Turn the last lines of a failed command into one line with the remedy."""
-    text = output.lower()
+    """Turn a failed command's words, the last ones above all, into one line with the remedy."""
+    lines = output.splitlines()
+    text = "\n".join(lines[-60:]).lower()
     where = f" pip's own words: {log}" if log else ""
     if "no space left" in text or "errno 28" in text or "disk quota" in text:
         return Problem(
@@ -130,13 +133,16 @@ def explain(output, doing, log=""):
         )
     if "read-only file system" in text or "permission denied" in text or "errno 13" in text:
         return Problem(f"{ROOT} may not be written to. Put the course into a folder of your own.{where}")
-    signs = "name resolution|connection|timed? ?out|max retries|proxyerror|ssl|unreachable|getaddrinfo|versions: none"
+    # pip tries on after a failed connection, so that its last words may be of something else.
+    text += "\n".join(line for line in lines if re.search("warning|error", line, re.IGNORECASE)).lower()
+    signs = "name resolution|connection|timed? ?out|max retries|proxyerror|ssl|unreachable|getaddrinfo"
+    signs += "|could not find a version|no matching distribution|neither a file nor a directory"
     if re.search(signs, text):
         return Problem(
             "pip cannot reach its package index, or it has nothing for this machine. Check the network, or set "
             f"pip's proxy or index (PIP_PROXY, PIP_INDEX_URL), and run the same command again.{where}"
         )
-    errors = [line.strip() for line in output.splitlines() if line.startswith("ERROR") or "Error:" in line]
+    errors = [line.strip() for line in lines if line.startswith("ERROR") or "Error:" in line]
     last = errors[-1] if errors else (output.strip().splitlines() or ["no output"])[-1]
     return Problem(f"{doing} failed: {last[:300]}{where}")
 
@@ -145,8 +151,10 @@ def make_venv(python):
     """Make `.venv` anew.
 
     Raises:
-        Problem: the venv module is missing, or could not write.
+        Problem: something else has the name, the venv module is missing, or it could not write.
     """
+    if os.path.lexists(str(VENV)) and not VENV.is_dir():
+        raise Problem(f"{VENV} is in the way: it is no folder. Move it away, and run the same command again.")
     if subprocess.call([python, "-c", "import venv, ensurepip"], stderr=subprocess.DEVNULL):
         raise Problem(
             "{} has no venv module. On Debian and Ubuntu: sudo apt install python{}.{}-venv; elsewhere install a "
@@ -187,7 +195,7 @@ def pip_install(*what):
             show_progress(line)
         show_progress("")
     if pip.wait():
-        raise explain("".join(lines[-60:]), "pip install", str(LOG))
+        raise explain("".join(lines), "pip install", str(LOG))
 
 
 def show_progress(line):

@@ -7,17 +7,23 @@ python course/build.py --edition instructor OUT     solutions and notes, unexecu
 """
 
 import enum
+import sys
+import traceback
 from pathlib import Path
 from typing import Annotated
 
-import chapter
-import nbformat
-import notebook
-import pages
-import rules
-import typer
+try:
+    import chapter
+    import nbformat
+    import notebook
+    import pages
+    import rules
+    import typer
 
-from tpulab.learn.bank import MODULES, Bank, bank
+    from tpulab.learn.bank import MODULES, Bank, bank
+except ModuleNotFoundError as missing:
+    print(f"course/build.py needs what authors need ({missing.name} is missing): run `make dev`", file=sys.stderr)
+    raise SystemExit(3) from None
 
 NOTEBOOKS = notebook.ROOT / "notebooks"
 
@@ -38,7 +44,7 @@ def chapters(only: str = "") -> list[tuple[chapter.Source, Bank]]:
     Raises:
         chapter.Malformed: a chapter breaks a rule, or bank and folder disagree on which chapters there are.
     """
-    known = {one.chapter.slug: one for one in map(bank, MODULES)}
+    known = {one.chapter.slug: one for one in map(_bank, MODULES)}
     paths = sorted(chapter.CHAPTERS.glob("[0-9][0-9]_*.py"))
     slugs = [path.stem for path in paths]
     if only and only not in slugs:
@@ -54,15 +60,41 @@ def chapters(only: str = "") -> list[tuple[chapter.Source, Bank]]:
     return pairs
 
 
+def _bank(name: str) -> Bank:
+    """Load a chapter's bank; one that cannot be loaded is named with the line where it breaks."""
+    file = f"{name}.py"
+    try:
+        return bank(name)
+    except Exception as error:
+        frames = reversed(traceback.extract_tb(error.__traceback__))
+        line = getattr(error, "lineno", None) or next((f.lineno for f in frames if Path(f.filename).name == file), 1)
+        if isinstance(error, StopIteration):
+            problem = "no Chapter in it"
+        elif isinstance(error, ModuleNotFoundError) and str(error.name).endswith(f".bank.{name}"):
+            problem = "missing, and bank/__init__.py has it in MODULES"
+        else:
+            problem = f"{type(error).__name__}: {error}"
+        raise chapter.Malformed(f"tpulab/learn/bank/{file}:{line}: {' '.join(problem.split())}") from error
+
+
+def _committed(path: Path) -> nbformat.NotebookNode | None:
+    """Read a notebook that was built before; None for a missing or damaged one."""
+    try:
+        book = nbformat.read(path, as_version=4)
+        notebook.sources(book)
+    except Exception:  # nbformat promises no kind of error
+        return None
+    return book
+
+
 def build(only: str = "", out: Path = NOTEBOOKS) -> list[Path]:
     """Build and execute the learner edition, and the pages; volatile outputs of unchanged cells are kept."""
     written = []
     pairs = chapters(only)
     for source, one in pairs:
         path = out / f"{source.slug}.ipynb"
-        previous = nbformat.read(path, as_version=4) if path.exists() else None
         book = notebook.execute(notebook.assemble(source, one), source.slug)
-        notebook.keep_volatile(book, previous)
+        notebook.keep_volatile(book, _committed(path))
         notebook.write(book, path)
         written.append(path)
     if not only:
@@ -96,7 +128,10 @@ def problems(only: str = "", folder: Path = NOTEBOOKS) -> list[str]:
         if not path.exists():
             found.append(f"{path.name}: missing; run python course/build.py --chapter {source.slug}")
             continue
-        book = nbformat.read(path, as_version=4)
+        book = _committed(path)
+        if book is None:
+            found.append(f"{path.name}:1: damaged; rebuild with --chapter {source.slug}")
+            continue
         found += [
             f"{path.name}: {text}; rebuild with --chapter {source.slug}"
             for text in _stale(book, notebook.assemble(source, one))
@@ -151,9 +186,14 @@ def main(
     except chapter.Malformed as problem:
         typer.echo(problem, err=True)
         raise typer.Exit(1) from None
+    except OSError as error:
+        typer.echo(f"{error.filename}: {error.strerror or error}; choose a folder that can be written", err=True)
+        raise typer.Exit(3) from None
     for path in written:
         print(f"{path}  {path.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
+    app()

@@ -63,9 +63,16 @@ def read(path: Path) -> Source:
     """Read one chapter.
 
     Raises:
-        Malformed: a marker that is neither a known kind of cell nor Python.
+        Malformed: a marker that is neither a known kind of cell nor Python, no cell at all, or no UTF-8.
     """
-    text = path.read_text(encoding="utf-8")
+    raw = path.read_bytes()
+    try:
+        text = raw.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise Malformed(f"{path.name}:{line}: not UTF-8: {error.reason}") from None
+    if not text.strip():
+        raise Malformed(f"{path.name}:1: the chapter is empty; copy course/template.py")
     # jupytext says what a cell is; where it stands, only the file says.
     lines = [number for number, line in enumerate(text.splitlines(), 1) if re.match(r"# %%( |$)", line)]
     cells = jupytext.reads(text, fmt="py:percent").cells

@@ -57,9 +57,14 @@ def test_no_venv_module_is_one_line(clone, tmp_path):
     assert not (clone / ".venv").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(clone):
-    (clone / ".venv").write_text("in the way")
-    assert ".venv" in one_line(set_up(clone, **UNREACHABLE))
+@pytest.mark.parametrize("kind", ["file", "dangling link"])
+def test_something_else_of_the_name_is_one_line_and_stays(clone, kind):
+    if kind == "file":
+        (clone / ".venv").write_text("mine")
+    else:
+        (clone / ".venv").symlink_to("nowhere")
+    assert ".venv is in the way" in one_line(set_up(clone, **UNREACHABLE))
+    assert os.path.lexists(clone / ".venv") and not (clone / ".venv").is_dir()
 
 
 def test_wrong_use_shows_how(clone):
@@ -140,6 +145,16 @@ def test_an_interrupted_or_moved_environment_is_made_anew(done):
     assert done[2:] == ["make", "-e .[lab]"]
 
 
+@pytest.mark.parametrize(
+    "text", ["[1]", "1", "{", "{}", '{"extras": null, "root": "x"}', '{"extras": [[]], "root": ""}', "[" * 99999]
+)
+def test_a_damaged_note_counts_as_none(done, text):
+    bootstrap.STAMP.write_text(text)
+    bootstrap.set_up("lab", "no", False)
+    assert done == ["-e .[lab]"]
+    assert bootstrap.read_stamp()["extras"] == ["lab"]
+
+
 def test_a_full_disk_is_said_before_anything_is_fetched(done, monkeypatch):
     bootstrap.STAMP.unlink()
     bootstrap.BUSY.touch()
@@ -157,7 +172,13 @@ def test_a_full_disk_is_said_before_anything_is_fetched(done, monkeypatch):
         ("PermissionError: [Errno 13] Permission denied: '.venv'", "may not be written to"),
         ("Retrying after connection broken by 'ProxyError('Cannot connect to proxy.'", "cannot reach"),
         ("Failed to establish a new connection: [Errno -3] Temporary failure in name resolution", "cannot reach"),
-        ("noise\nERROR: Could not find a version that satisfies jax==9", "Could not find a version"),
+        ("noise\nERROR: Could not find a version that satisfies jax==9", "cannot reach"),
+        (
+            "WARNING: Retrying after connection broken\n" + "noise\n" * 99 + "ERROR: ResolutionImpossible: for help",
+            "cannot reach",
+        ),
+        ("WARNING: Location 'file:///x/' is ignored: it is neither a file nor a directory.", "cannot reach"),
+        ("Collecting async-timeout\n" + "noise\n" * 99 + "ERROR: ResolutionImpossible", "failed: ERROR: Resolution"),
         ("", "no output"),
     ],
 )

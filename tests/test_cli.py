@@ -63,6 +63,12 @@ def test_version(run):
         (["progress", "--class", "-", "--code"], "--class stands alone"),
         (["progress", "--class", "no/such/file"], "no/such/file: No such file"),
         (["progress", "--restore", "nonsense"], "starts with TPULAB1-"),
+        (["progress", "--restore", ""], "--restore is empty"),
+        (["progress", "--class", ""], "--class is empty"),
+        (["lab", "--work", ""], "--work is empty"),
+        (["lab", "--work", "~nosuch/x"], "--work ~nosuch/x: "),
+        (["record", "--out", " "], "--out is empty"),
+        (["record", "--out", "~nosuch/x"], "full path"),
     ],
 )
 def test_wrong_use_is_one_line(run, words, says):
@@ -141,6 +147,15 @@ def course(tmp_path, monkeypatch):
 def test_lab_copy_only(run, course, tmp_path, monkeypatch):
     monkeypatch.setattr(server, "serve", lambda *_, **__: pytest.fail("nothing is started"))
     assert run("lab", "--copy-only", "--work", tmp_path / "w") == (0, f"Notebooks in {tmp_path / 'w'}: 2 new\n", "")
+
+
+def test_lab_where_the_working_directory_is_gone(run, course, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    status, out, err = run("lab", "--work", "mine", "--copy-only")
+    assert status == 2 and out == "" and one_line(err, "working directory is gone", "full path")
 
 
 def test_lab_goes_to_the_home_folder_and_starts_jupyterlab(run, course, tmp_path, monkeypatch):
@@ -251,6 +266,15 @@ def test_progress_that_cannot_be_read_is_not_shown_as_none(run, home):
     (home / "progress.json").mkdir(parents=True)
     status, out, err = run("progress", "--code")
     assert status == 3 and out == "" and one_line(err, "TPULAB_HOME")
+
+
+def test_progress_without_a_folder(run, monkeypatch):
+    def nobody():
+        raise OSError("TPULAB_HOME is ~nosuch/x, and nobody is called nosuch; choose another")
+
+    monkeypatch.setattr(store, "home", nobody)
+    status, out, err = run("progress")
+    assert status == 3 and out == "" and one_line(err, "TPULAB_HOME", "nosuch")
 
 
 def test_restore_where_nothing_can_be_written(run, monkeypatch, tmp_path):

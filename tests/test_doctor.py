@@ -18,7 +18,7 @@ import pytest
 from tests.nobody import open_folder, read_only
 from tpulab.cli import checks, doctor, probe
 from tpulab.cli.checks import Check
-from tpulab.learn import code
+from tpulab.learn import code, store
 
 FIRST_CELL = {"devices": 1, "kind": "cpu", "platform": "cpu", "broken": {}}
 KERNEL = {"runs": "python", "spec": "/s", "executable": sys.executable, "prefix": sys.prefix, "tpulab": True}
@@ -190,6 +190,22 @@ def test_progress_folder_that_cannot_be_written(monkeypatch, tmp_path):
         monkeypatch.setenv("TPULAB_HOME", str(folder))
         with read_only(folder):
             assert checks.progress_folder().ok is False
+            monkeypatch.setenv("TPULAB_HOME", str(folder / "a" / "b"))
+            assert checks.progress_folder().ok is False
+        (folder / "closed").mkdir(mode=0)
+        monkeypatch.setenv("TPULAB_HOME", str(folder / "closed" / "home"))
+        with read_only(folder):
+            assert checks.progress_folder().ok is False
+        (folder / "closed").chmod(0o700)
+
+
+def test_progress_folder_without_a_name(monkeypatch):
+    def nobody():
+        raise OSError("TPULAB_HOME is ~nosuch/x, and nobody is called nosuch")
+
+    monkeypatch.setattr(store, "home", nobody)
+    check = checks.progress_folder()
+    assert check.ok is False and "nosuch" in check.found and "TPULAB_HOME" in check.remedy
 
 
 def test_jupyterlab(monkeypatch):
@@ -228,6 +244,7 @@ def test_kernel_that_is_right():
 
 def test_disk(monkeypatch, tmp_path):
     assert checks.disk(tmp_path).ok is not None
+    assert checks.disk(tmp_path / "not" / "there").ok is not None
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 9 * 10**8, 10**8))
     check = checks.disk(tmp_path)
     assert (check.ok, check.found, check.fact) == (False, "0.1 GB free", 0.1) and check.remedy
@@ -258,6 +275,18 @@ def test_not_ready_says_the_first_reason_and_its_remedy():
     as_dict = json.loads(json.dumps(report.as_dict()))
     assert as_dict["ready"] is False and as_dict["verdict"] == report.verdict and as_dict["code"] == report.code
     assert set(as_dict["checks"][0]) == {"name", "ok", "found", "remedy", "fact"}
+
+
+def test_a_check_that_breaks_is_a_row(monkeypatch):
+    def break_down():
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr(checks, "disk", break_down)
+    monkeypatch.setattr(checks, "kaggle", break_down)
+    report = examine()
+    assert [check.name for check in report.failed] == ["disk", "kaggle"]
+    assert "RuntimeError: two lines" in report.verdict and report.failed[0].remedy
+    assert row(report, "kernel").ok is True
 
 
 def test_every_failed_check_has_a_remedy():

@@ -392,6 +392,15 @@ def test_read_only_course_is_enough(course, work):
     assert os.access(work / "03_jit.ipynb", os.W_OK) and (work / "03_jit.ipynb").stat().st_mode & 0o200
 
 
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff", b"{}", b'{"cells": [{}], "metadata": {}}', b""])
+def test_a_damaged_notebook_of_the_course_is_named(course, work, content):
+    given = publish(course, "x = 1")
+    given[1].write_bytes(content)
+    with pytest.raises(Stop, match=r"03_jit\.ipynb cannot be read as a notebook.*install tpulab again"):
+        lab.hand_out(given, work)
+    assert sources(work / "00_start.ipynb") == ["x = 1"], "what came before it is whole"
+
+
 def test_course_notebooks_come_from_the_package_then_the_checkout(tmp_path, monkeypatch):
     package = tmp_path / "site" / "tpulab"
     package.mkdir(parents=True)

@@ -4,6 +4,8 @@ import copy
 import importlib.util
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import chapter
@@ -15,7 +17,8 @@ import rules
 
 import build
 import tpulab
-from tpulab.learn.bank import Bank, Chapter
+from tpulab.learn import bank as bank_package
+from tpulab.learn.bank import Bank, Chapter, bank
 from tpulab.learn.exercise import Exercise
 from tpulab.learn.prediction import Prediction
 
@@ -318,6 +321,59 @@ def test_check_notices_a_missing_and_a_foreign_notebook(published):
     published.rename(published.with_name("98_other.ipynb"))
     missing, foreign = build.problems(folder=published.parent)
     assert "missing" in missing and "no chapter makes it" in foreign
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b"\xff", b"", b'{"cells": [1], "nbformat": 4}'])
+def test_check_notices_a_damaged_notebook(published, content):
+    published.write_bytes(content)
+    assert build.problems(folder=published.parent) == [f"{SLUG}.ipynb:1: damaged; rebuild with --chapter {SLUG}"]
+    assert build._committed(published) is None, "a build makes it anew"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"# %%\n\xff\n", ":2: not UTF-8"), (b"", ":1: the chapter is empty"), (b" \n\n", ":1: the chapter is empty")],
+)
+def test_a_chapter_that_is_no_text(tmp_path, content, says):
+    path = tmp_path / f"{SLUG}.py"
+    path.write_bytes(content)
+    with pytest.raises(chapter.Malformed, match=f"^{SLUG}.py{says}"):
+        chapter.read(path)
+
+
+def test_a_bank_that_cannot_be_loaded(published, monkeypatch, package):
+    monkeypatch.setattr(build, "bank", bank.__wrapped__)
+    monkeypatch.setattr(bank_package, "MODULES", ("nosuch", "broken", "bare"))
+    folder = package / "tpulab" / "learn" / "bank"
+    monkeypatch.setattr(bank_package, "__path__", [str(folder)])
+    (folder / "broken.py").write_text("x = 1\n\n1 / 0\n")
+    (folder / "bare.py").write_text("x = 1\n")
+    for name, says in {
+        "nosuch": ":1: missing, and bank/__init__.py",
+        "broken": ":3: ZeroDivisionError: division by zero",
+        "bare": ":1: no Chapter in it",
+    }.items():
+        monkeypatch.setattr(build, "MODULES", (name,))
+        with pytest.raises(chapter.Malformed, match=f"^tpulab/learn/bank/{name}.py{says}"):
+            build.chapters()
+
+
+@pytest.mark.parametrize(
+    ("before", "words", "status", "says"),
+    [
+        ("", ["--edition", "instructor", "/dev/null/x"], 3, "/dev/null/x"),
+        ("", ["--edition", "instructor"], 2, "OUT"),
+        ("", ["--chapter", "98_other"], 1, "no such chapter"),
+        ("sys.modules['jupytext'] = None; ", [], 3, "jupytext is missing): run `make dev`"),
+    ],
+)
+def test_what_stops_the_builder_is_said_without_a_traceback(before, words, status, says):
+    file = str(COURSE / "build.py")
+    source = f"import sys, runpy; {before}sys.argv[0] = {file!r}; sys.path.insert(0, {str(COURSE)!r}); "
+    source += f"runpy.run_path({file!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", source, *words], capture_output=True, text=True)
+    assert done.returncode == status and says in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and (status == 2 or done.stderr.count("\n") == 1)
 
 
 def test_check_notices_an_edited_page(published, tmp_path):

@@ -1,5 +1,6 @@
 """What a machine needs for the course, one check each: what was found, and the remedy."""
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -153,8 +154,12 @@ def progress_folder() -> Check:
     """Look whether progress can be written where it is kept."""
     from ..learn import store
 
-    folder = store.home()
-    made = [part for part in (folder, *folder.parents) if not part.exists()]
+    remedy = "set TPULAB_HOME to a folder of yours"
+    try:
+        folder = store.home()
+    except OSError as error:
+        return Check("progress folder", False, str(error), remedy)
+    made = [part for part in (folder, *folder.parents) if not os.path.exists(part)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as stream:
@@ -162,10 +167,10 @@ def progress_folder() -> Check:
             stream.flush()
     except OSError as error:
         why = f"{folder} cannot be written ({error.strerror or error})"
-        return Check("progress folder", False, why, "set TPULAB_HOME to a folder of yours")
+        return Check("progress folder", False, why, remedy)
     finally:
         for part in made:  # leave nothing behind
-            if part.is_dir() and not any(part.iterdir()):
+            with contextlib.suppress(OSError):  # not made, or not empty
                 part.rmdir()
     return Check("progress folder", True, str(folder))
 
@@ -201,8 +206,10 @@ def kernel(answer: Mapping[str, Any]) -> Check:
 
 
 def disk(folder: Path | None = None) -> Check:
-    """Look at the room on the disk where the learner's folder is."""
-    free_gb = shutil.disk_usage(folder or Path.home()).free / 1e9
+    """Look at the room on the disk where the learner's folder is, or would be."""
+    folder = (folder or Path.home()).absolute()
+    there = next(part for part in (folder, *folder.parents) if os.path.exists(part))
+    free_gb = shutil.disk_usage(there).free / 1e9
     ok = free_gb >= DISK_GB
     remedy = "" if ok else f"free {DISK_GB:g} GB in your home folder"
     return Check("disk", ok, f"{free_gb:.1f} GB free", remedy, round(free_gb, 1))

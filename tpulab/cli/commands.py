@@ -37,7 +37,7 @@ def top(
 
 @app.command("lab")
 def lab_command(
-    work: Annotated[Path, typer.Option(help="Your own folder for the notebooks.")] = Path("~/tpulab"),
+    work: Annotated[str, typer.Option(metavar="DIR", help="Your own folder for the notebooks.")] = "~/tpulab",
     copy_only: Annotated[bool, typer.Option("--copy-only", help="Bring the notebooks; start nothing.")] = False,
     port: Annotated[
         int | None,
@@ -54,12 +54,19 @@ def lab_command(
     """
     from . import lab, server
 
-    done = lab.hand_out(lab.course_notebooks(), work)
+    done = lab.hand_out(lab.course_notebooks(), lab.absolute(_not_empty("--work", work), "--work"))
     print("\n".join(done.lines()), flush=True)
     if copy_only:
         return
     names = sorted(done.new + done.updated + done.same + done.kept)
     raise typer.Exit(server.serve(done.folder, first=names[0], port=port, browser=not no_browser, say=_say_now))
+
+
+def _not_empty(option: str, text: str) -> str:
+    """Refuse an option's empty text, which a script gives when its variable is not set."""
+    if not text.strip():
+        raise Stop(f"{option} is empty; say what it is to be, or leave {option} away", WRONG_USE)
+    return text
 
 
 def _say_now(line: str) -> None:
@@ -88,31 +95,31 @@ def doctor_command(as_json: Json = False) -> None:
 @app.command("progress")
 def progress_command(
     only_code: Annotated[bool, typer.Option("--code", help="Print only the code that restores progress.")] = False,
-    restore: Annotated[
-        str, typer.Option(metavar="CODE", help="Take in progress from a code.", show_default=False)
-    ] = "",
+    restore: Annotated[str | None, typer.Option(metavar="CODE", help="Take in progress from a code.")] = None,
     class_list: Annotated[
-        str, typer.Option("--class", metavar="FILE", help="A file of lines NAME CODE, or - for standard input.")
-    ] = "",
+        str | None, typer.Option("--class", metavar="FILE", help="A file of lines NAME CODE, or - for standard input.")
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Exercises of every chapter.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show how far you are and what is next."""
-    if class_list:
-        if only_code or restore or everything:
+    if class_list is not None:
+        if only_code or restore is not None or everything:
             raise Stop("--class stands alone, or with --json", WRONG_USE)
-        raise typer.Exit(_show_class(class_list, as_json))
+        raise typer.Exit(_show_class(_not_empty("--class", class_list), as_json))
     from ..learn import outline, report, store
 
     try:
-        if restore:
-            report.progress(restore=restore)
+        if restore is not None:
+            report.progress(restore=_not_empty("--restore", restore))
             print("Taken in; what was further here stays.", file=sys.stderr)
         record, note = store.read()
     except ValueError as error:
         raise Stop(f"--restore: {error}", WRONG_USE) from None
     except OSError as error:
-        raise Stop(f"{store.path()}: {error.strerror or error}; set TPULAB_HOME to a folder of yours") from None
+        where = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        remedy = "" if "TPULAB_HOME" in where else "; set TPULAB_HOME to a folder of yours"
+        raise Stop(where + remedy) from None
     if note:
         print(f"tpulab: {note}", file=sys.stderr)
     progress = report.summarize(record)
@@ -148,15 +155,16 @@ def _show_class(name: str, as_json: bool) -> int:
 @app.command("record")
 def record_command(
     chapters: Annotated[list[str] | None, typer.Argument(help="E.g. 03_jit or 03; all by default.")] = None,
-    out: Annotated[Path, typer.Option(help="Where the measurements go.")] = Path("measured"),
+    out: Annotated[str, typer.Option(metavar="DIR", help="Where the measurements go.")] = "measured",
 ) -> None:
     """On a TPU: run the notebooks and store what they measure there."""
     from .. import record
     from . import lab, recorder
 
+    folder = lab.absolute(_not_empty("--out", out), "--out")
     recorder.require_tpu()
     chosen = recorder.choose(lab.course_notebooks(), chapters or [])
-    results = _record_all(chosen, out.expanduser().absolute())
+    results = _record_all(chosen, folder)
     files = [path for result in results for path in result.files]
     for result in results:
         if result.problem:

@@ -63,20 +63,29 @@ def examine(ask: Ask = probe.ask_all, *, time_limit_s: float = TIME_LIMIT_S) -> 
     """
     answers = ask(("first-cell", "kernel", "jupyterlab"), time_limit_s)
     first_cell = answers["first-cell"]
-    return Report(
-        (
-            checks.python(),
-            checks.system(),
-            *checks.packages(first_cell),
-            checks.versions_fit(),
-            checks.devices(first_cell),
-            checks.memory(),
-            checks.cores(),
-            checks.disk(),
-            checks.compiler(),
-            *checks.kaggle(),
-            checks.progress_folder(),
-            checks.jupyterlab(answers["jupyterlab"]),
-            checks.kernel(answers["kernel"]),
-        )
-    )
+    looks: list[tuple[str, Callable[[], Check | list[Check]]]] = [
+        ("python", checks.python),
+        ("system", checks.system),
+        ("packages", lambda: checks.packages(first_cell)),
+        ("versions fit", checks.versions_fit),
+        ("devices", lambda: checks.devices(first_cell)),
+        ("memory", checks.memory),
+        ("cores", checks.cores),
+        ("disk", checks.disk),
+        ("TPU compiler", checks.compiler),
+        ("kaggle", checks.kaggle),
+        ("progress folder", checks.progress_folder),
+        ("JupyterLab", lambda: checks.jupyterlab(answers["jupyterlab"])),
+        ("kernel", lambda: checks.kernel(answers["kernel"])),
+    ]
+    return Report(tuple(row for name, look in looks for row in _rows(name, look)))
+
+
+def _rows(name: str, look: Callable[[], Check | list[Check]]) -> list[Check]:
+    """Look at one thing; what goes wrong while looking is a row too, and the others are still looked at."""
+    try:
+        found = look()
+    except Exception as error:
+        why = " ".join(f"cannot be looked at, {type(error).__name__}: {error}".split())
+        return [Check(name, False, why, "mend what it names and run `tpulab doctor` again")]
+    return found if isinstance(found, list) else [found]

@@ -18,6 +18,7 @@ from .status import UNFINISHED, WRONG_USE, Stop
 MANIFEST = ".tpulab.json"
 _FORMAT = 1
 _PACKAGE = Path(__file__).parent.parent
+_NO_NOTEBOOK = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # what reading another file raises
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,19 @@ def course_notebooks() -> list[Path]:
     )
 
 
+def absolute(folder: str, option: str) -> Path:
+    """Give the folder that an option names, "~" and the working directory put in.
+
+    Raises:
+        Stop: there is no such user, or the working directory is gone.
+    """
+    try:
+        return Path(folder).expanduser().absolute()
+    except (RuntimeError, OSError) as error:
+        why = "the working directory is gone" if isinstance(error, OSError) else str(error)
+        raise Stop(f"{option} {folder}: {why}; give a full path, e.g. {option} /tmp/tpulab", WRONG_USE) from None
+
+
 def hand_out(notebooks: list[Path], folder: Path) -> HandedOut:
     """Copy notebooks into the learner's folder, outputs cleared; what the learner has changed stays.
 
@@ -86,7 +100,7 @@ def hand_out(notebooks: list[Path], folder: Path) -> HandedOut:
         Stop: the folder cannot be used or written; each notebook in it is then either as it was or
             wholly new.
     """
-    folder = folder.expanduser().absolute()
+    folder = absolute(str(folder), "--work")
     _refuse_course_folder(folder, notebooks)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,13 +108,24 @@ def hand_out(notebooks: list[Path], folder: Path) -> HandedOut:
         manifest, note = _read_manifest(folder)
         done: dict[str, list[Any]] = {"new": [], "updated": [], "same": [], "kept": [], "beside": []}
         for path in notebooks:
-            fresh = cleared(json.loads(path.read_text(encoding="utf-8")))
+            fresh = _read_course(path)
             what, beside = _hand_out_one(folder, path.name, fresh, manifest)
             done[what].append(path.name)
             done["beside"] += [(path.name, beside)] if beside else []
         return HandedOut(folder, note=note, **{what: tuple(names) for what, names in done.items()})
     except OSError as error:
         raise Stop(_remedy(folder, error), UNFINISHED) from None
+
+
+def _read_course(path: Path) -> dict[str, Any]:
+    """Read one of the course's own notebooks, outputs cleared."""
+    try:
+        book = cleared(json.loads(path.read_text(encoding="utf-8")))
+        fingerprint(book)
+    except (*_NO_NOTEBOOK, OSError) as error:
+        why = f"{path} cannot be read as a notebook ({type(error).__name__}: {error})"
+        raise Stop(f"{why}; install tpulab again, or in a clone: git checkout notebooks") from None
+    return book
 
 
 def cleared(book: dict[str, Any]) -> dict[str, Any]:
@@ -173,7 +198,7 @@ def _fingerprint_of(path: Path) -> str:
     """Fingerprint a file; "" for one that is missing or no notebook."""
     try:
         return fingerprint(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (*_NO_NOTEBOOK, OSError):
         return ""
 
 

@@ -63,6 +63,8 @@ def _answer(process: subprocess.Popen[str], give_up: float, timeout_s: float) ->
     if process.returncode:
         last = (err.strip().splitlines() or [f"it ended with status {process.returncode}"])[-1]
         return {"error": last[:200]}
+    if not out.strip():
+        return {"error": "it ended without an answer"}
     return json.loads(out.strip().splitlines()[-1])
 
 
