@@ -180,6 +180,21 @@ def test_a_folder_or_dangling_link_of_the_name_is_kept(course, work):
     assert (work / "03_jit.ipynb").is_dir() and (work / "00_start.ipynb").is_symlink()
 
 
+def test_a_pipe_of_the_name_is_kept_and_not_waited_for(course, work):
+    work.mkdir()
+    os.mkfifo(work / "00_start.ipynb")
+    os.mkfifo(work / "03_jit.new.ipynb")
+    (work / "03_jit.ipynb").write_text("mine")
+    source = "import sys; from pathlib import Path; from tpulab.cli import lab; course, work = map(Path, sys.argv[1:]); "
+    source += "print(lab.hand_out(sorted(course.glob('*.ipynb')), work).beside)"
+    publish(course, "x = 1")
+    done = subprocess.run(
+        [sys.executable, "-c", source, str(course), str(work)], capture_output=True, text=True, timeout=60
+    )
+    assert "'00_start.new.ipynb'" in done.stdout and "'03_jit.new-2.ipynb'" in done.stdout, done.stderr
+    assert (work / "00_start.ipynb").is_fifo() and (work / "03_jit.new.ipynb").is_fifo()
+
+
 LISTS = [
     "",
     "{",

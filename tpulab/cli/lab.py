@@ -120,7 +120,7 @@ def hand_out(notebooks: list[Path], folder: Path) -> HandedOut:
 def _read_course(path: Path) -> dict[str, Any]:
     """Read one of the course's own notebooks, outputs cleared."""
     try:
-        book = cleared(json.loads(path.read_text(encoding="utf-8")))
+        book = cleared(json.loads(_read_text(path)))
         fingerprint(book)
     except (*_NO_NOTEBOOK, OSError) as error:
         why = f"{path} cannot be read as a notebook ({type(error).__name__}: {error})"
@@ -197,15 +197,22 @@ def _names_beside(name: str) -> Iterator[str]:
 def _fingerprint_of(path: Path) -> str:
     """Fingerprint a file; "" for one that is missing or no notebook."""
     try:
-        return fingerprint(json.loads(path.read_text(encoding="utf-8")))
+        return fingerprint(json.loads(_read_text(path)))
     except (*_NO_NOTEBOOK, OSError):
         return ""
+
+
+def _read_text(path: Path) -> str:
+    """Read a file; a pipe or a device, which could make us wait for ever, counts as none."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no regular file")
+    return path.read_text(encoding="utf-8")
 
 
 def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
     """Read the list of what was handed out; of a damaged one nothing is believed."""
     try:
-        stored = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        stored = json.loads(_read_text(folder / MANIFEST))
         entries = stored["notebooks"]
         if stored["format"] != _FORMAT or not all(isinstance(entry, dict) for entry in entries.values()):
             raise ValueError
