@@ -308,6 +308,15 @@ def test_class_names_bad_lines_and_shows_the_rest(run, tmp_path):
     assert [seat["name"] for seat in json.loads(out)["seats"]] == ["Ada", "Ben"]
 
 
+def test_class_cannot_steer_the_terminal(run, tmp_path):
+    evil = code.encode("doctor", {"ready": False, "c": {"ker\x1b[2Jnel\u202e\ud800": [False, None]}})
+    lines = ["Eve\x1b]0;owned\x07 \x9b31m " + evil, "M\u00e9\u00a0Li\x1b[8m\u674e " + evil, "Mal\x1b[2J no code"]
+    status, out, err = run("progress", "--class", class_file(tmp_path, *lines))
+    assert status == 1 and one_line(err, "line 5: no code in 'Mal[2J no code'")
+    assert all(character.isprintable() or character == "\n" for character in out + err)
+    assert "not ready: ker[2Jnel" in out and "M\u00e9 Li[8m\u674e" in out
+
+
 def test_class_from_standard_input(tmp_path):
     words = [sys.executable, "-m", "tpulab", "progress", "--class", "-"]
     done = subprocess.run(words, input=class_file(tmp_path).read_bytes(), capture_output=True)
