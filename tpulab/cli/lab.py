@@ -85,7 +85,7 @@ def absolute(folder: str, option: str) -> Path:
 def hand_out(notebooks: list[Path], folder: Path) -> HandedOut:
     """Copy notebooks into the learner's folder, outputs cleared; what the learner has changed stays.
 
-    A notebook counts as touched when the source of some cell differs from what was handed out. One
+    A notebook counts as touched when a source or attachment of some cell differs from what was handed out. One
     that is missing is brought; one that is not touched is replaced; one that is touched, or that this
     folder's list does not know, is never written to: a new version goes beside it, once.
 
@@ -140,10 +140,16 @@ def cleared(book: dict[str, Any]) -> dict[str, Any]:
 
 
 def fingerprint(book: Mapping[str, Any]) -> str:
-    """Hash the cells' kinds and sources; outputs and empty cells don't count."""
-    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in book["cells"]]
-    kept = [(kind, source) for kind, source in cells if source.strip()]
+    """Hash the cells' kinds, sources and attachments; outputs and empty cells don't count."""
+    cells = [(cell["cell_type"], "".join(cell["source"]), *_attached(cell)) for cell in book["cells"]]
+    kept = [(kind, source, *attached) for kind, source, *attached in cells if source.strip() or attached]
     return hashlib.sha256(json.dumps(kept).encode()).hexdigest()
+
+
+def _attached(cell: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
+    """List a cell's pictures as (name, kind, content); Jupyter stores a content as one text or as its lines."""
+    found = [(name, kind, data) for name, of in cell.get("attachments", {}).items() for kind, data in of.items()]
+    return sorted((name, kind, "".join(data) if isinstance(data, list) else data) for name, kind, data in found)
 
 
 def _hand_out_one(folder: Path, name: str, fresh: dict[str, Any], manifest: dict[str, Any]) -> tuple[str, str]:
