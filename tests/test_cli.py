@@ -247,6 +247,17 @@ def test_progress_code_restores_elsewhere(run, monkeypatch, tmp_path):
     assert set(store.read()[0]["exercises"]) == {"start.1", "jit.99"}
 
 
+def test_drafts_of_killed_programs_are_swept(run, home):
+    home.mkdir()
+    old, young, mine = (home / name for name in (".progress.json.1.tpulab-draft", ".x.2.tpulab-draft", "mine.txt"))
+    for path in (old, young, mine):
+        path.write_text("{")
+    for path in (old, mine):
+        os.utime(path, (time.time() - 90,) * 2)
+    assert run("progress", "--restore", report.progress().code)[0] == 0
+    assert not old.exists() and young.exists() and mine.exists()
+
+
 def test_progress_refuses_cut_and_foreign_codes(run):
     solve("start.1")
     text = report.progress().code

@@ -4,15 +4,13 @@ import errno
 import hashlib
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..learn.store import DRAFT, write_json
+from ..learn.store import sweep, write_json
 from .status import UNFINISHED, WRONG_USE, Stop
 
 MANIFEST = ".tpulab.json"
@@ -104,7 +102,7 @@ def hand_out(notebooks: list[Path], folder: Path) -> HandedOut:
     _refuse_course_folder(folder, notebooks)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _sweep(folder)
+        sweep(folder)
         manifest, note = _read_manifest(folder)
         done: dict[str, list[Any]] = {"new": [], "updated": [], "same": [], "kept": [], "beside": []}
         for path in notebooks:
@@ -148,7 +146,7 @@ def fingerprint(book: Mapping[str, Any]) -> str:
 
 def _attached(cell: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
     """List a cell's pictures as (name, kind, content); Jupyter stores a content as one text or as its lines."""
-    found = [(name, kind, data) for name, of in cell.get("attachments", {}).items() for kind, data in of.items()]
+    found = [(name, kind, data) for name, of in (cell.get("attachments") or {}).items() for kind, data in of.items()]
     return sorted((name, kind, "".join(data) if isinstance(data, list) else data) for name, kind, data in found)
 
 
@@ -233,14 +231,6 @@ def _note(folder: Path, manifest: dict[str, Any], name: str, entry: dict[str, An
     """Store what was handed out, right after it was: a kill in between makes a notebook count as touched."""
     manifest[name] = entry
     write_json(folder / MANIFEST, {"format": _FORMAT, "notebooks": manifest})
-
-
-def _sweep(folder: Path) -> None:
-    """Remove drafts that a killed hand-out left; a young one may belong to a second one at work."""
-    for draft in folder.glob(f".*{DRAFT}"):
-        with suppress(OSError):
-            if time.time() - draft.stat().st_mtime > 60:
-                draft.unlink()
 
 
 def _refuse_course_folder(folder: Path, notebooks: list[Path]) -> None:
