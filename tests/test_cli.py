@@ -247,6 +247,17 @@ def test_progress_code_restores_elsewhere(run, monkeypatch, tmp_path):
     assert set(store.read()[0]["exercises"]) == {"start.1", "jit.99"}
 
 
+def test_drafts_of_killed_programs_are_swept(run, home):
+    home.mkdir()
+    old, young, mine = (home / name for name in (".progress.json.1.tpulab-draft", ".x.2.tpulab-draft", "mine.txt"))
+    for path in (old, young, mine):
+        path.write_text("{")
+    for path in (old, mine):
+        os.utime(path, (time.time() - 90,) * 2)
+    assert run("progress", "--restore", report.progress().code)[0] == 0
+    assert not old.exists() and young.exists() and mine.exists()
+
+
 def test_progress_refuses_cut_and_foreign_codes(run):
     solve("start.1")
     text = report.progress().code
@@ -306,6 +317,15 @@ def test_class_names_bad_lines_and_shows_the_rest(run, tmp_path):
     status, out, err = run("progress", "--json", "--class", class_file(tmp_path, "", "Cleo TPULAB1-cut"))
     assert status == 1 and one_line(err, "class.txt: line 4: Cleo: the code was not copied whole")
     assert [seat["name"] for seat in json.loads(out)["seats"]] == ["Ada", "Ben"]
+
+
+def test_class_cannot_steer_the_terminal(run, tmp_path):
+    evil = code.encode("doctor", {"ready": False, "c": {"ker\x1b[2Jnel\u202e\ud800": [False, None]}})
+    lines = ["Eve\x1b]0;owned\x07 \x9b31m " + evil, "M\u00e9\u00a0Li\x1b[8m\u674e " + evil, "Mal\x1b[2J no code"]
+    status, out, err = run("progress", "--class", class_file(tmp_path, *lines))
+    assert status == 1 and one_line(err, "line 5: no code in 'Mal[2J no code'")
+    assert all(character.isprintable() or character == "\n" for character in out + err)
+    assert "not ready: ker[2Jnel" in out and "M\u00e9 Li[8m\u674e" in out
 
 
 def test_class_from_standard_input(tmp_path):

@@ -7,12 +7,14 @@ import json
 import os
 import platform
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.nobody import open_folder, read_only
@@ -355,6 +357,30 @@ def test_question_that_hangs_or_dies(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         probe.ask_all(["first-cell", "jupyterlab"], 60)
     assert time.monotonic() - before < 10, "Ctrl-C waits for nobody"
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_a_kernel_that_never_answers(tmp_path, ending):
+    spec = tmp_path / "kernels" / "python3"
+    spec.mkdir(parents=True)
+    seconds = str(400 + os.getpid() / 1e7)  # by which it is known
+    content = {"argv": ["sleep", seconds], "display_name": "Sleeper", "language": "python"}
+    (spec / "kernel.json").write_text(json.dumps(content))
+
+    def sleepers():
+        return [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", seconds]]
+
+    command = [sys.executable, "-m", "tpulab", "doctor"]
+    env = os.environ | {"JUPYTER_PATH": str(tmp_path)}
+    process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    give_up = time.monotonic() + 60
+    while not sleepers() and time.monotonic() < give_up:
+        time.sleep(0.1)
+    assert sleepers()
+    os.killpg(process.pid, ending)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert not sleepers()
 
 
 def interrupt(*_):

@@ -99,6 +99,30 @@ def test_untouched_is_replaced_though_it_was_run(course, work):
     assert sources(work / "03_jit.ipynb") == ["x = 2"]
 
 
+@pytest.mark.parametrize("source", ["# A chapter", ""])
+def test_a_picture_dropped_into_a_cell_is_a_change(course, work, source):
+    lab.hand_out(publish(course, "x = 1"), work)
+    mine = nbformat.read(work / "03_jit.ipynb", as_version=4)
+    picture = {"a.png": {"image/png": "iVBORw0KGgo="}}
+    if source:
+        mine.cells[0].attachments = picture
+    else:
+        mine.cells.append(new_markdown_cell("", attachments=picture))
+    nbformat.write(mine, work / "03_jit.ipynb")
+    done = lab.hand_out(publish(course, "x = 2"), work)
+    assert (done.kept, done.updated) == (("03_jit.ipynb",), ("00_start.ipynb",))
+    assert "a.png" in (work / "03_jit.ipynb").read_text(encoding="utf-8")
+
+
+def test_fingerprints_stay_what_earlier_versions_noted():
+    known = "b05acabbc96ece640a865799aaf297200dec2b44da4007646ca08a51b4e0ca8a"
+    assert lab.fingerprint(book("x = 1")) == known
+    lines = {"cell_type": "markdown", "source": ["a\n", "b"], "attachments": {"p": {"text/plain": ["1\n", "2"]}}}
+    text = {"cell_type": "markdown", "source": "a\nb", "attachments": {"p": {"text/plain": "1\n2"}}}
+    assert lab.fingerprint({"cells": [lines]}) == lab.fingerprint({"cells": [text]})
+    assert lab.fingerprint({"cells": [text | {"attachments": {}}]}) != lab.fingerprint({"cells": [text]})
+
+
 def test_touched_stays_and_the_new_version_goes_beside_once(course, work):
     lab.hand_out(publish(course, "x = 1"), work)
     edit(work / "03_jit.ipynb", "x = 1 + mine")
@@ -178,6 +202,23 @@ def test_a_folder_or_dangling_link_of_the_name_is_kept(course, work):
     done = lab.hand_out(publish(course, "x = 1"), work)
     assert done.kept == NAMES and len(done.beside) == 2
     assert (work / "03_jit.ipynb").is_dir() and (work / "00_start.ipynb").is_symlink()
+
+
+def test_a_pipe_of_the_name_is_kept_and_not_waited_for(course, work):
+    work.mkdir()
+    os.mkfifo(work / "00_start.ipynb")
+    os.mkfifo(work / "03_jit.new.ipynb")
+    (work / "03_jit.ipynb").write_text("mine")
+    source = (
+        "import sys; from pathlib import Path; from tpulab.cli import lab; course, work = map(Path, sys.argv[1:]); "
+    )
+    source += "print(lab.hand_out(sorted(course.glob('*.ipynb')), work).beside)"
+    publish(course, "x = 1")
+    done = subprocess.run(
+        [sys.executable, "-c", source, str(course), str(work)], capture_output=True, text=True, timeout=60
+    )
+    assert "'00_start.new.ipynb'" in done.stdout and "'03_jit.new-2.ipynb'" in done.stdout, done.stderr
+    assert (work / "00_start.ipynb").is_fifo() and (work / "03_jit.new.ipynb").is_fifo()
 
 
 LISTS = [

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import build
 import chapter
 import nbformat
 import notebook
@@ -15,7 +16,6 @@ import pages
 import pytest
 import rules
 
-import build
 import tpulab
 from tpulab.learn import bank as bank_package
 from tpulab.learn.bank import Bank, Chapter, bank

@@ -78,9 +78,10 @@ def doctor_command(as_json: Json = False) -> None:
     """Say if this machine is ready, and what to do if not."""
     from rich.console import Console
 
-    from . import doctor
+    from . import doctor, server
 
-    with Console(stderr=True).status("Starting a kernel, JupyterLab and a notebook's first cell …"):
+    busy = Console(stderr=True).status("Starting a kernel, JupyterLab and a notebook's first cell …")
+    with server.signals_interrupt(), busy:
         report = doctor.examine()
     if as_json:
         print(json.dumps(report.as_dict(), indent=1))

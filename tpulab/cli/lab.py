@@ -4,15 +4,13 @@ import errno
 import hashlib
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..learn.store import DRAFT, write_json
+from ..learn.store import sweep, write_json
 from .status import UNFINISHED, WRONG_USE, Stop
 
 MANIFEST = ".tpulab.json"
@@ -85,7 +83,7 @@ def absolute(folder: str, option: str) -> Path:
 def hand_out(notebooks: list[Path], folder: Path) -> HandedOut:
     """Copy notebooks into the learner's folder, outputs cleared; what the learner has changed stays.
 
-    A notebook counts as touched when the source of some cell differs from what was handed out. One
+    A notebook counts as touched when a source or attachment of some cell differs from what was handed out. One
     that is missing is brought; one that is not touched is replaced; one that is touched, or that this
     folder's list does not know, is never written to: a new version goes beside it, once.
 
@@ -104,7 +102,7 @@ def hand_out(notebooks: list[Path], folder: Path) -> HandedOut:
     _refuse_course_folder(folder, notebooks)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _sweep(folder)
+        sweep(folder)
         manifest, note = _read_manifest(folder)
         done: dict[str, list[Any]] = {"new": [], "updated": [], "same": [], "kept": [], "beside": []}
         for path in notebooks:
@@ -120,7 +118,7 @@ def hand_out(notebooks: list[Path], folder: Path) -> HandedOut:
 def _read_course(path: Path) -> dict[str, Any]:
     """Read one of the course's own notebooks, outputs cleared."""
     try:
-        book = cleared(json.loads(path.read_text(encoding="utf-8")))
+        book = cleared(json.loads(_read_text(path)))
         fingerprint(book)
     except (*_NO_NOTEBOOK, OSError) as error:
         why = f"{path} cannot be read as a notebook ({type(error).__name__}: {error})"
@@ -140,10 +138,16 @@ def cleared(book: dict[str, Any]) -> dict[str, Any]:
 
 
 def fingerprint(book: Mapping[str, Any]) -> str:
-    """Hash the cells' kinds and sources; outputs and empty cells don't count."""
-    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in book["cells"]]
-    kept = [(kind, source) for kind, source in cells if source.strip()]
+    """Hash the cells' kinds, sources and attachments; outputs and empty cells don't count."""
+    cells = [(cell["cell_type"], "".join(cell["source"]), *_attached(cell)) for cell in book["cells"]]
+    kept = [(kind, source, *attached) for kind, source, *attached in cells if source.strip() or attached]
     return hashlib.sha256(json.dumps(kept).encode()).hexdigest()
+
+
+def _attached(cell: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
+    """List a cell's pictures as (name, kind, content); Jupyter stores a content as one text or as its lines."""
+    found = [(name, kind, data) for name, of in (cell.get("attachments") or {}).items() for kind, data in of.items()]
+    return sorted((name, kind, "".join(data) if isinstance(data, list) else data) for name, kind, data in found)
 
 
 def _hand_out_one(folder: Path, name: str, fresh: dict[str, Any], manifest: dict[str, Any]) -> tuple[str, str]:
@@ -197,15 +201,22 @@ def _names_beside(name: str) -> Iterator[str]:
 def _fingerprint_of(path: Path) -> str:
     """Fingerprint a file; "" for one that is missing or no notebook."""
     try:
-        return fingerprint(json.loads(path.read_text(encoding="utf-8")))
+        return fingerprint(json.loads(_read_text(path)))
     except (*_NO_NOTEBOOK, OSError):
         return ""
+
+
+def _read_text(path: Path) -> str:
+    """Read a file; a pipe or a device, which could make us wait for ever, counts as none."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no regular file")
+    return path.read_text(encoding="utf-8")
 
 
 def _read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
     """Read the list of what was handed out; of a damaged one nothing is believed."""
     try:
-        stored = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        stored = json.loads(_read_text(folder / MANIFEST))
         entries = stored["notebooks"]
         if stored["format"] != _FORMAT or not all(isinstance(entry, dict) for entry in entries.values()):
             raise ValueError
@@ -220,14 +231,6 @@ def _note(folder: Path, manifest: dict[str, Any], name: str, entry: dict[str, An
     """Store what was handed out, right after it was: a kill in between makes a notebook count as touched."""
     manifest[name] = entry
     write_json(folder / MANIFEST, {"format": _FORMAT, "notebooks": manifest})
-
-
-def _sweep(folder: Path) -> None:
-    """Remove drafts that a killed hand-out left; a young one may belong to a second one at work."""
-    for draft in folder.glob(f".*{DRAFT}"):
-        with suppress(OSError):
-            if time.time() - draft.stat().st_mtime > 60:
-                draft.unlink()
 
 
 def _refuse_course_folder(folder: Path, notebooks: list[Path]) -> None:

@@ -32,14 +32,14 @@ def ask_all(questions: Sequence[str], timeout_s: float) -> dict[str, dict[str, A
         For each question its answer, or {"error": one line}.
     """
     give_up = time.monotonic() + timeout_s
-    processes = {question: _start(question) for question in questions}
+    processes: dict[str, subprocess.Popen[str]] = {}
     try:
+        for question in questions:
+            processes[question] = _start(question)
         return {question: _answer(process, give_up, timeout_s) for question, process in processes.items()}
     finally:
         for process in processes.values():  # after Ctrl-C, or beyond the limit
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
+            _end(process)
 
 
 def _start(question: str) -> subprocess.Popen[str]:
@@ -52,7 +52,29 @@ def _start(question: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         encoding="utf-8",
         errors="replace",
+        start_new_session=True,  # Ctrl-C reaches us only; we then end it and the kernel that it started
     )
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a process and all that it started; a kernel that never answers would outlive it."""
+    if process.poll() is None:
+        started = _started_by(process.pid)
+        process.kill()
+        for child in started:
+            with contextlib.suppress(Exception):  # gone already
+                child.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired, ValueError):  # closed already
+        process.communicate(timeout=2)
+
+
+def _started_by(pid: int) -> list[Any]:
+    try:
+        import psutil
+
+        return psutil.Process(pid).children(recursive=True)
+    except Exception:  # gone, or no psutil: then there is no kernel either, which needs it
+        return []
 
 
 def _answer(process: subprocess.Popen[str], give_up: float, timeout_s: float) -> dict[str, Any]:

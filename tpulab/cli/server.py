@@ -124,7 +124,7 @@ def serve(
         raise Stop(f"JupyterLab is not installed here: pip install 'tpulab[lab]' (the notebooks are in {folder})")
     port, token = free_port(port), secrets.token_urlsafe(24)
     browser = browser and has_browser()
-    with _signals_interrupt():
+    with signals_interrupt():
         process = subprocess.Popen(
             command(folder, port, first=first, browser=browser),
             cwd=folder,
@@ -180,7 +180,7 @@ def _end(process: subprocess.Popen, port: int, token: str) -> None:
 
 
 @contextlib.contextmanager
-def _signals_interrupt() -> Iterator[None]:
+def signals_interrupt() -> Iterator[None]:
     """Let a termination or a closed terminal end the body as Ctrl-C does."""
 
     def interrupt(*_: object) -> None:

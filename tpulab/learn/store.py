@@ -2,8 +2,9 @@
 
 import json
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ def update() -> Iterator[tuple[Record, str]]:
     home().mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(str(path()) + ".lock", timeout=10):
+            sweep(home())
             record, note = read()
             yield record, note
             write_json(path(), record)
@@ -113,6 +115,14 @@ def write_json(path: Path, content: Record) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove the drafts that killed programs left; a young one may belong to a program at work."""
+    for draft in folder.glob(f".*{DRAFT}"):
+        with suppress(OSError):
+            if time.time() - draft.stat().st_mtime > 60:
+                draft.unlink()
 
 
 def checked(record: Any) -> Record:
