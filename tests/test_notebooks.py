@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import build
 import nbformat
 import notebook
 import pytest
 import rules
 from bs4 import BeautifulSoup
+
+import build
 
 PAIRS = build.chapters()
 SLUGS = [source.slug for source, _ in PAIRS]

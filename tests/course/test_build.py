@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import build
 import chapter
 import nbformat
 import notebook
@@ -16,6 +15,7 @@ import pages
 import pytest
 import rules
 
+import build
 import tpulab
 from tpulab.learn import bank as bank_package
 from tpulab.learn.bank import Bank, Chapter, bank

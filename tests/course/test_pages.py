@@ -5,8 +5,8 @@ import re
 import chapter
 import pages
 import pytest
-from build import chapters
 
+from build import chapters
 from tpulab.learn.bank import Bank, Chapter
 
 PAIRS = chapters()

@@ -159,7 +159,7 @@ def progress_folder() -> Check:
         folder = store.home()
     except OSError as error:
         return Check("progress folder", False, str(error), remedy)
-    made = [part for part in (folder, *folder.parents) if not os.path.exists(part)]
+    made = [part for part in (folder, *folder.parents) if not _is_there(part)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as stream:
@@ -208,7 +208,7 @@ def kernel(answer: Mapping[str, Any]) -> Check:
 def disk(folder: Path | None = None) -> Check:
     """Look at the room on the disk where the learner's folder is, or would be."""
     folder = (folder or Path.home()).absolute()
-    there = next(part for part in (folder, *folder.parents) if os.path.exists(part))
+    there = next(part for part in (folder, *folder.parents) if _is_there(part))
     free_gb = shutil.disk_usage(there).free / 1e9
     ok = free_gb >= DISK_GB
     remedy = "" if ok else f"free {DISK_GB:g} GB in your home folder"
@@ -233,6 +233,14 @@ def _requirements_of(package: str) -> list[str]:
         return importlib.metadata.requires(package) or []
     except importlib.metadata.PackageNotFoundError:
         return []
+
+
+def _is_there(path: Path) -> bool:
+    """Say whether a path exists; one that may not be looked at counts as missing."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def _libtpu() -> str:
