@@ -252,8 +252,9 @@ def test_drafts_of_killed_programs_are_swept(run, home):
     old, young, mine = (home / name for name in (".progress.json.1.tpulab-draft", ".x.2.tpulab-draft", "mine.txt"))
     for path in (old, young, mine):
         path.write_text("{")
+    before = time.time() - 90
     for path in (old, mine):
-        os.utime(path, (time.time() - 90,) * 2)
+        os.utime(path, (before, before))
     assert run("progress", "--restore", report.progress().code)[0] == 0
     assert not old.exists() and young.exists() and mine.exists()
 

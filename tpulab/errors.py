@@ -5,12 +5,12 @@ from contextlib import contextmanager
 
 
 def first_line(error: BaseException) -> str:
-    """Give the first line of an error's message, at most 200 characters; "" if it has none to give."""
+    """Give the first line of an error's message; "" if it has none to give."""
     try:
         lines = str(error).strip().splitlines()
     except Exception:
         return ""
-    return lines[0][:200] if lines else ""
+    return lines[0] if lines else ""
 
 
 @contextmanager

@@ -149,7 +149,7 @@ class Exercise:
             return self._not_attempted()
         return Result.of(
             NOT_YET,
-            f"Using what `{self.name}` gave raised `{type(error).__name__}`: {first_line(error)}. "
+            f"Using what `{self.name}` gave raised `{type(error).__name__}`: {first_line(error)[:200]}. "
             "Compare what it takes and returns with the prompt.",
         )
 

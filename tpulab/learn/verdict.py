@@ -153,7 +153,7 @@ _CAUSES = {
 
 def _raised(error: BaseException, call: str) -> NotYet:
     name = type(error).__name__
-    first = first_line(error)
+    first = first_line(error)[:200]
     cause = _CAUSES.get(name, "Run your function on a small example of your own to see where.")
     if isinstance(error, TypeError) and "positional argument" in first:
         cause = "Compare your function's arguments with the stub's."
