@@ -15,6 +15,7 @@ import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 IMPORTS = {"python alone": "pass", "import tpulab": "import tpulab", "import jax": "import jax"}
@@ -36,23 +37,25 @@ def environment(home: Path) -> dict[str, str]:
 
 def first_cell(folder: Path) -> float:
     """Time from starting a kernel to the end of a notebook's first cell."""
-    from nbclient import NotebookClient
     from nbformat.v4 import new_code_cell, new_notebook
 
-    book = new_notebook(cells=[new_code_cell(FIRST_CELL)])
-    started = time.perf_counter()
-    NotebookClient(book, timeout=120, kernel_name="python3").execute(env=environment(folder), cwd=str(folder))
-    return time.perf_counter() - started
+    return _seconds(new_notebook(cells=[new_code_cell(FIRST_CELL)]), folder)
 
 
 def run_all(path: Path, folder: Path) -> float:
     """Time Run All on one notebook, kernel start included."""
     import nbformat
+
+    return _seconds(nbformat.read(path, as_version=4), folder)
+
+
+def _seconds(book: Any, folder: Path) -> float:
     from nbclient import NotebookClient
 
-    book = nbformat.read(path, as_version=4)
+    quiet = ["--IPKernelApp.log_level=ERROR"]
+    client = NotebookClient(book, timeout=120, kernel_name="python3", extra_arguments=quiet)
     started = time.perf_counter()
-    NotebookClient(book, timeout=120, kernel_name="python3").execute(env=environment(folder), cwd=str(folder))
+    client.execute(env=environment(folder), cwd=str(folder))
     return time.perf_counter() - started
 
 

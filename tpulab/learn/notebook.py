@@ -117,8 +117,7 @@ def predict(id: str, answer: Any = ...) -> Card:
             record["predictions"][id] = guess
             first = guess["answer"]
     except OSError as error:
-        _unsaved[id] = answer
-        first, note = answer, _not_saved(error)
+        first, note = _unsaved.setdefault(id, answer), _not_saved(error)
     kept = "stored" if first == answer else f"your first answer counts, {describe(first)}"
     return Card(f"`{id}`: {kept}. Run the next cell to see.\n\n{note}".rstrip())
 
