@@ -107,12 +107,16 @@ def execute(book: nbformat.NotebookNode, slug: str) -> nbformat.NotebookNode:
 
 
 def keep_volatile(book: nbformat.NotebookNode, previous: nbformat.NotebookNode | None) -> None:
-    """Take over the outputs of volatile cells whose source has not changed, so that rebuilds do not churn."""
+    """Take over the outputs of volatile cells whose source has not changed, so that rebuilds do not churn.
+
+    From the first volatile cell that changed on, all are new: a figure must not show an older run than its table.
+    """
     before = {cell.id: cell for cell in previous.cells} if previous else {}
-    for cell in book.cells:
+    for cell in (cell for cell in book.cells if VOLATILE in cell.metadata.get("tags", ())):
         old = before.get(cell.id)
-        if old is not None and VOLATILE in cell.metadata.get("tags", ()) and old.get("execution_count"):
-            cell.outputs = old.outputs
+        if old is None or not old.get("execution_count"):
+            return
+        cell.outputs = old.outputs
 
 
 def write(book: nbformat.NotebookNode, path: Path) -> None:

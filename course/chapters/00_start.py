@@ -127,7 +127,7 @@ tpulab.check("start.1", lambda x: x**2, strict=False)
 # something. It does not raise, whatever you hand it. It speaks of arrays by dtype and shape: `f32[4,3]` is a float32
 # array of 4 rows and 3 columns. Stuck? Hints come one at a time:
 
-# %% tags=["nbval-ignore-output"]
+# %%
 tpulab.hint("start.1")
 
 # %% [markdown]
@@ -268,7 +268,7 @@ print(f"measured: {tpulab.measure(layer, x, w, b, runs=20)}")
 # It is one small file on this machine, and nothing is sent anywhere. It lies in the folder `TPULAB_HOME` if you set
 # that, in Colab on your Drive if it is mounted, else where your system keeps programs' data.
 
-# %% tags=["nbval-ignore-output"]
+# %%
 tpulab.progress()
 
 # %% [markdown]

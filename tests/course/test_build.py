@@ -255,6 +255,19 @@ def test_volatile_outputs_are_kept_while_their_source_is_unchanged(executed, tem
     assert [cell.metadata["tags"] for cell in kept] == [["nbval-ignore-output"]]
 
 
+def test_no_volatile_output_is_older_than_one_before_it():
+    def book(*sources: str, outputs: list | None = None) -> nbformat.NotebookNode:
+        cells = [nbformat.v4.new_code_cell(text, id=text, execution_count=1, outputs=outputs or []) for text in sources]
+        for cell in cells:
+            cell.metadata.tags = [notebook.VOLATILE]
+        return nbformat.v4.new_notebook(cells=cells)
+
+    old = book("clock", "times", "figure", outputs=[nbformat.v4.new_output("stream", text="old")])
+    again = book("clock", "times_of_more", "figure")
+    notebook.keep_volatile(again, old)
+    assert [len(cell.outputs) for cell in again.cells] == [1, 0, 0]
+
+
 @pytest.fixture
 def published(monkeypatch, tmp_path, executed):
     """A folder of chapters and one of notebooks that agree."""
