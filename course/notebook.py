@@ -164,9 +164,11 @@ def _bootstrap(address: str) -> str:
         remedy = f'    %pip install -q "tpulab @ git+{address}@v{tpulab.__version__}"\n    import tpulab\n'
         return f"try:\n    import tpulab\nexcept ModuleNotFoundError:  # on Colab\n{remedy}"
     remedy = (
-        '    raise SystemExit("This kernel lacks the package tpulab. Open the course with `make lab`, or choose the kernel\\n"\n'
-        '                     ".venv of its folder. On Colab this cell installs it, once the course is published\\n"\n'
-        '                     "(`repository` in pyproject.toml).") from None\n'
+        "    raise SystemExit(\n"
+        '        "This kernel lacks the package tpulab. Open the course with `make lab`, or choose the\\n"\n'
+        '        "kernel .venv of its folder. On Colab this cell installs it, once the course is\\n"\n'
+        '        "published (`repository` in pyproject.toml)."\n'
+        "    ) from None\n"
     )
     return f"try:\n    import tpulab\nexcept ModuleNotFoundError:\n{remedy}"
 

@@ -8,6 +8,7 @@ from chapter import Cell, Malformed, Source
 from tpulab.learn.bank import Bank
 
 MAX_WORDS, MAX_CELL_WORDS, MAX_CELL_LINES = 2000, 120, 15
+MAX_COLUMNS = 105  # what a laptop's JupyterLab shows of a cell beside the list of files
 CELLS = range(20, 46)
 READING_MINUTES = range(15, 36)
 CORE, CORE_MINUTES = 3, 20
@@ -72,6 +73,9 @@ def _budgets(source: Source, _bank: Bank) -> None:
         lines = len(cell.source.splitlines())
         if cell.kind == "code" and lines > MAX_CELL_LINES:
             raise source.error(cell, f"{lines} lines in one code cell; at most {MAX_CELL_LINES}, split it")
+        columns = max(map(len, cell.source.splitlines()), default=0)
+        if cell.kind == "code" and columns > MAX_COLUMNS:
+            raise source.error(cell, f"{columns} columns in a line of code; at most {MAX_COLUMNS}")
     total = sum(words(cell.source) for cell in counted if cell.kind == "markdown")
     if total > MAX_WORDS:
         raise source.error(source.cells[0], f"{total} words in the chapter; at most {MAX_WORDS}")

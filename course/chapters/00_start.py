@@ -179,7 +179,9 @@ import math
 
 for name, shape in {"w": (784, 128), "b": (128,), "a scalar": ()}.items():
     array = jnp.zeros(shape)
-    print(f"{name} {shape}: {array.size:,} numbers (the product is {math.prod(shape):,}), {array.nbytes:,} bytes")
+    print(
+        f"{name} {shape}: {array.size:,} numbers (the product is {math.prod(shape):,}), {array.nbytes:,} bytes"
+    )
 
 # %% [exercise] start.2
 
@@ -228,7 +230,9 @@ for _ in range(10):
 asked = time.perf_counter() - start
 y.block_until_ready()
 done = time.perf_counter() - start
-print(f"handed back after {asked * 1e3:.1f} ms, there after {done * 1e3:.0f} ms (measured on this machine)")
+print(
+    f"handed back after {asked * 1e3:.1f} ms, there after {done * 1e3:.0f} ms (measured on this machine)"
+)
 share = "nearly nothing" if asked < 0.3 * done else "about half" if asked < 0.7 * done else "nearly all"
 tpulab.reveal("start.p5", share)
 
@@ -297,7 +301,9 @@ alt += " ".join(f"{part}: {', '.join(chapters)}." for part, chapters in steps.it
 # %%
 fig, ax = plt.subplots(figsize=(9.0, 3.8))
 parts = list(steps.values())
-dots = [(row, place, label) for row, part in enumerate(parts) for place, label in enumerate(part, -len(part))]
+dots = [
+    (row, place, label) for row, part in enumerate(parts) for place, label in enumerate(part, -len(part))
+]
 ax.plot([row for row, _, _ in dots], color="0.75", linewidth=3, marker="", zorder=1)
 for column, (row, place, label) in enumerate(dots):
     ax.plot(column, row, markersize=9, color=f"C{row}", marker="osD^v"[row])

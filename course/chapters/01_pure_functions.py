@@ -268,9 +268,13 @@ pairs = {"one key, used twice": (key, key), "two keys from split": (first, secon
 for ax, (title, (k1, k2)) in zip(axes, pairs.items(), strict=True):
     horizontal, vertical = jax.random.normal(k1, (300,)), jax.random.normal(k2, (300,))
     ax.plot(horizontal, vertical, ".", alpha=0.6)
-    ax.set(title=f"{title}\ncorrelation {np.corrcoef(horizontal, vertical)[0, 1]:+.2f}", xlabel="first draw")
+    ax.set(
+        title=f"{title}\ncorrelation {np.corrcoef(horizontal, vertical)[0, 1]:+.2f}", xlabel="first draw"
+    )
 axes[0].set_ylabel("second draw")
-tpulab.show(fig, alt="Left, one key used twice: all points on the diagonal. Right, two keys: a round cloud.")
+tpulab.show(
+    fig, alt="Left, one key used twice: all points on the diagonal. Right, two keys: a round cloud."
+)
 
 # %% [markdown]
 # A model with that bug trains. Its dropout masks agree, its layers start as twins, and no test of shapes finds it. So,
@@ -418,7 +422,9 @@ def errors():
     found = {}
     for precision in ("default", "highest"):
         with jax.default_matmul_precision(precision):
-            found[f"largest error, precision {precision}"] = float(np.abs(apply(params, rows) - exact).max())
+            found[f"largest error, precision {precision}"] = float(
+                np.abs(apply(params, rows) - exact).max()
+            )
     return found
 
 

@@ -189,7 +189,9 @@ tpulab.reveal("grad.p2", min(found, key=lambda h: found[h]))
 
 # %%
 steps = 10.0 ** np.arange(-8, 0.1, 0.25)
-own = np.median([abs(float(slope(at)) - value) for at, value in zip(points[::6], truth[::6], strict=True)])
+own = np.median(
+    [abs(float(slope(at)) - value) for at, value in zip(points[::6], truth[::6], strict=True)]
+)
 fig, ax = plt.subplots()
 ax.loglog(steps, [errors(h, np.float32) for h in steps], label="differences, float32")
 ax.loglog(steps, [errors(h, np.float64) for h in steps], label="differences, float64")
@@ -268,7 +270,12 @@ ax.plot(starts, values, marker="", lw=2, label="past_hundred(x)")
 for at in (3.0, 5.0, 10.0):
     rate, near = float(jax.grad(past_hundred)(at)), at * np.array([0.8, 1, 1.35])
     ax.plot(near, past_hundred(at) + rate * (near - at), ls="--", markevery=[1], label=f"slope {rate:g}")
-ax.set(xlabel="x", ylabel="past_hundred(x)", title="Right on every piece, blind to the jumps", ylim=(90, 260))
+ax.set(
+    xlabel="x",
+    ylabel="past_hundred(x)",
+    title="Right on every piece, blind to the jumps",
+    ylim=(90, 260),
+)
 ax.legend(ncol=2, fontsize=8)
 alt = (
     "A saw-tooth between 100 and 200 that falls back at 1.6, 3.1, 6.3 and 12.5; three dashed tangents "
@@ -372,7 +379,9 @@ tpulab.reveal("grad.p6", both)
 for rows in (256, 1024):
     out, pullback = jax.vjp(lambda weights: chain(weights, jnp.ones((rows, 32))), weights)
     kept = sum(leaf.nbytes for leaf in jax.tree.leaves(pullback) if isinstance(leaf, jax.Array))
-    print(f"batch of {rows}: {kept:,} bytes kept, for {sum(w.nbytes for w in weights):,} bytes of weights")
+    print(
+        f"batch of {rows}: {kept:,} bytes kept, for {sum(w.nbytes for w in weights):,} bytes of weights"
+    )
 
 # %% [markdown]
 # `jax.vjp` runs forwards and returns the way back as a function, `pullback`; `grad` is this with 1.0 pushed in. What it

@@ -196,8 +196,13 @@ def picture(size):
     calls = epoch(size)
     starts = range(0, len(train_x), size)
     fig, ax = plt.subplots(figsize=(6.4, 1.5))
-    for kind, height, style in ((False, 1, {"color": "C0"}), (True, 1.5, {"color": "C1", "hatch": "///"})):
-        spans = [(at, rows) for at, (rows, recorded) in zip(starts, calls, strict=True) if recorded is kind]
+    for kind, height, style in (
+        (False, 1, {"color": "C0"}),
+        (True, 1.5, {"color": "C1", "hatch": "///"}),
+    ):
+        spans = [
+            (at, rows) for at, (rows, recorded) in zip(starts, calls, strict=True) if recorded is kind
+        ]
         ax.broken_barh(spans, (0, height), edgecolor="white", linewidth=0.4, **style)
         if kind:
             ax.plot([at + rows / 2 for at, rows in spans], [1.8] * len(spans), "kv", clip_on=False)
@@ -290,7 +295,9 @@ for f in (unrolled, looped):
     start = time.perf_counter()
     jax.block_until_ready(jax.jit(f)(1.0))
     ms = 1e3 * (time.perf_counter() - start)
-    print(f"{f.__name__:<8} operations: {len(jax.make_jaxpr(f)(1.0).eqns):>3}, first call {ms:.0f} ms (measured)")
+    print(
+        f"{f.__name__:<8} operations: {len(jax.make_jaxpr(f)(1.0).eqns):>3}, first call {ms:.0f} ms (measured)"
+    )
 
 
 # %%
@@ -335,8 +342,12 @@ start = time.perf_counter()
 result, asked = deep(big), time.perf_counter() - start
 jax.block_until_ready(result)
 share = asked / (time.perf_counter() - start)
-print(f"the call took {asked * 1e3:.2f} ms: {share:.1%} of the time until the result was there (measured)")
-tpulab.reveal("jit.p5", "less than a tenth" if share < 0.1 else "about half" if share < 0.75 else "nearly all")
+print(
+    f"the call took {asked * 1e3:.2f} ms: {share:.1%} of the time until the result was there (measured)"
+)
+tpulab.reveal(
+    "jit.p5", "less than a tenth" if share < 0.1 else "about half" if share < 0.75 else "nearly all"
+)
 
 # %% [markdown] tags=["instructor"]
 # **Ask** who has published a time taken without waiting. On a busy machine the share may rise, but not to a tenth; the
@@ -393,7 +404,11 @@ for row, (plain, jitted) in enumerate(times.values()):
 for column, (label, size) in enumerate((("as it stands", 9), ("jitted", 5))):
     points = [pair[column] for pair in times.values()]
     ax.plot(points, range(len(times)), "os"[column], color=f"C{column}", markersize=size, label=label)
-ax.set(xscale="log", xlabel="ms per call (measured, log scale); right: times faster", yticks=range(len(times)))
+ax.set(
+    xscale="log",
+    xlabel="ms per call (measured, log scale); right: times faster",
+    yticks=range(len(times)),
+)
 ax.set(yticklabels=list(times), ylim=(len(times) - 0.5, -0.5))
 ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, frameon=False)
 words = "; ".join(f"{name} {plain:.3f} and {jitted:.3f} ms" for name, (plain, jitted) in times.items())
@@ -417,7 +432,9 @@ def donated():
     w, g = jnp.ones(1000), jnp.ones(1000)
     compiled = step.lower(w, g).compile()
     new = step(w, g)
-    print("bytes written over an argument:", compiled.memory_analysis().alias_size_in_bytes, "(compiled)")
+    print(
+        "bytes written over an argument:", compiled.memory_analysis().alias_size_in_bytes, "(compiled)"
+    )
     print("w is gone:", w.is_deleted(), "| new parameters:", new[:2])
     return w
 
@@ -524,7 +541,9 @@ def train_step(params, state, x, y):
 
 # %% tags=["nbval-ignore-output"]
 random, losses = np.random.default_rng(0), []
-params = [(jnp.array(random.normal(size=s) / 8, jnp.float32), jnp.zeros(s[1])) for s in ((64, 64), (64, 10))]
+params = [
+    (jnp.array(random.normal(size=s) / 8, jnp.float32), jnp.zeros(s[1])) for s in ((64, 64), (64, 10))
+]
 state = optimizer.init(params)
 for _ in range(300):
     rows = random.choice(len(train_x), 128, replace=False)
@@ -536,7 +555,9 @@ fig, ax = plt.subplots(figsize=(6.4, 2.6))
 ax.plot(losses, marker="")
 ax.set(yscale="log", xlabel="step", ylabel="loss (cross-entropy, nats)")
 ax.set_title(f"{accuracy:.1%} of {len(test_y)} test digits right (measured)")
-tpulab.show(fig, alt=f"In {len(losses)} steps the loss falls from {losses[0]:.1f} to {losses[-1]:.2f} nats.")
+tpulab.show(
+    fig, alt=f"In {len(losses)} steps the loss falls from {losses[0]:.1f} to {losses[-1]:.2f} nats."
+)
 
 # %% [exercise] jit.9
 

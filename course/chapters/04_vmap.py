@@ -89,7 +89,9 @@ for name, f, x in (("one", layer, batch[0]), ("vmap", batched_layer, batch)):
         print(f"{name:5} {eqn.primitive.name:17} {shapes} -> {eqn.outvars[0].aval.shape}")
         if eqn.primitive.name == "dot_general":
             print("      sums over axes", eqn.params["dimension_numbers"][0])
-print("operations for 5,000 rows:", len(jax.make_jaxpr(batched_layer)(params, jnp.zeros((5000, 3))).eqns))
+print(
+    "operations for 5,000 rows:", len(jax.make_jaxpr(batched_layer)(params, jnp.zeros((5000, 3))).eqns)
+)
 
 # %% [markdown]
 # Vector times matrix has become **one** matrix product, (5, 3) times (3, 4). `dot_general` now sums over axis 1 of the batch, where it was axis 0 of the vector. (`custom_jvp_call` is `relu`.) One operation more, to line up `b`, and no loop: the record is as long for 5,000 rows as for 5.
@@ -116,7 +118,9 @@ draw(axes[0], (3, 4), None, "w\nin_axes: None")
 draw(axes[1], (5, 3), 0, "x\nin_axes: 0")
 draw(axes[2], (3, 5), 1, "x in columns\nin_axes: 1")
 draw(axes[3], (5, 4), 0, "result\nout_axes: 0")
-tpulab.show(fig, alt="All of w is shared; each row of x belongs to one of examples 0 to 4, or each column.")
+tpulab.show(
+    fig, alt="All of w is shared; each row of x belongs to one of examples 0 to 4, or each column."
+)
 
 # %%
 columns = batch.T  # one example per column
@@ -194,7 +198,8 @@ bars[7].set(hatch="//", facecolor="#E69F00", edgecolor="black")
 ax.text(7.6, norms[7], "bad target", va="top")
 ax.set(xlabel="example", ylabel="length of its gradient", xticks=range(12))
 tpulab.show(
-    fig, alt="Bars of 12 gradient lengths; that of example 7, whose target is bad, stands far above the others."
+    fig,
+    alt="Bars of 12 gradient lengths; that of example 7, whose target is bad, stands far above the others.",
 )
 
 # %% [markdown]
@@ -337,12 +342,15 @@ tpulab.reveal("vmap.p5", float(f"{ratio:.2g}"))
 fig, ax = plt.subplots()
 for name, values in seconds.items():
     ax.plot(sizes, np.array(values) * 1e6, label=name)
-ax.set(xscale="log", yscale="log", xlabel="examples in the batch", ylabel="time in microseconds (measured)")
+ax.set(
+    xscale="log", yscale="log", xlabel="examples in the batch", ylabel="time in microseconds (measured)"
+)
 ax.set_xticks(sizes, sizes, minor=False)
 ax.minorticks_off()
 ax.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
 tpulab.show(
-    fig, alt="Time against batch size, log axes: Python loops rise with the batch; vmap and jit(vmap) stay nearly flat."
+    fig,
+    alt="Time against batch size, log axes: Python loops rise with the batch; vmap and jit(vmap) stay nearly flat.",
 )
 
 # %% [markdown]
@@ -369,7 +377,10 @@ models = jax.vmap(init)(jax.random.split(jax.random.key(6), 4))
 step_all = jax.jit(jax.vmap(train_step))
 for step in range(201):
     if step % 100 == 0:
-        print(step, np.asarray(jax.vmap(losses, in_axes=(0, None, None))(models, xs, ys)).mean(axis=1).round(2))
+        print(
+            step,
+            np.asarray(jax.vmap(losses, in_axes=(0, None, None))(models, xs, ys)).mean(axis=1).round(2),
+        )
     models = step_all(models)
 
 # %% [exercise] vmap.7
@@ -415,7 +426,9 @@ print("spread 1:", np.allclose(out.std(axis=0), 1, atol=1e-4))
 def figures():
     wide = {"w": jnp.ones((2048, 2048)), "b": jnp.zeros(2048)}
     batched = jax.jit(jax.vmap(layer, in_axes=(None, 0)))
-    return {f"batch of {n}": tpulab.measure(batched, wide, jnp.ones((n, 2048))) for n in (1, 16, 256, 4096)}
+    return {
+        f"batch of {n}": tpulab.measure(batched, wide, jnp.ones((n, 2048))) for n in (1, 16, 256, 4096)
+    }
 
 
 tpulab.on_tpu("vmap", figures)

@@ -79,7 +79,9 @@ rows = np.arange(float(n), dtype=np.float32)
 mapped = jax.vmap(centered, axis_name="rows")(rows)
 spread = jax.pmap(centered, axis_name="rows")(rows)
 print("same values:", np.allclose(mapped, spread))
-print("devices that hold a part:", len(mapped.sharding.device_set), "and", len(spread.sharding.device_set))
+print(
+    "devices that hold a part:", len(mapped.sharding.device_set), "and", len(spread.sharding.device_set)
+)
 
 # %% [predict] pmap.p1
 
@@ -411,7 +413,9 @@ def brightness(block):
     return mine[None], lax.pmean(mine, "data")
 
 
-each, overall = jax.shard_map(brightness, mesh=mesh, in_specs=P("data"), out_specs=(P("data"), P()))(images)
+each, overall = jax.shard_map(brightness, mesh=mesh, in_specs=P("data"), out_specs=(P("data"), P()))(
+    images
+)
 print("one per device:", ", ".join(f"{value:.3f}" for value in each))
 print(f"all: {overall:.4f}, NumPy says {images.mean():.4f}")
 

@@ -192,6 +192,11 @@ MISTAKES = {
     ),
     "unknown tag": (('tags=["instructor"]', 'tags=["teacher"]'), None, "unknown tag teacher"),
     "no Python": (("total = x.sum()", "total = = x.sum()"), None, "not Python"),
+    "line too wide": (
+        ("print(x)\n", f"print(x)  # {'x' * 100}\n"),
+        LINE["x = jnp.array"] - 1,
+        "columns in a line of code; at most 105",
+    ),
     "untagged widget": (
         ("print(x)\n", "widgets.IntSlider()\n"),
         LINE["x = jnp.array"] - 1,

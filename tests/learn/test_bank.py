@@ -114,6 +114,7 @@ def test_form(item):
     assert list(inspect.signature(item.stub).parameters) == list(inspect.signature(item.solution).parameters)
     assert item.stub_source.startswith(f"def {item.name}(")
     assert f"\ndef {item.name}(" in f"\n{item.solution_source}", "it may stand under a decorator"
+    assert max(map(len, (item.stub_source + item.solution_source).splitlines())) <= 105, "what a page shows"
 
 
 def test_ids_are_unique_and_enough():
