@@ -14,7 +14,8 @@ help:           ## say what there is
 
 lab:            ## open the course in JupyterLab (TPU_COMPILER=0 leaves Google's TPU compiler out)
 	@$(PYTHON) bootstrap.py
-	@$(BIN)/python -m tpulab lab --work "$(WORK)"
+	@# Ctrl-C is the way to end it: not an error to report
+	@trap : INT; $(BIN)/python -m tpulab lab --work "$(WORK)" || [ $$? -eq 130 ]
 
 setup:          ## only make .venv and install the course into it
 	@$(PYTHON) bootstrap.py --retry

@@ -27,7 +27,7 @@ PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 STAMP, BUSY, LOG = VENV / "setup.json", VENV / "setup.busy", VENV / "setup.log"
 OLDEST, NEWEST = (3, 11), (3, 13)  # what requirements/lab.txt is tested on
 COURSE_GB, COMPILER_GB = 2.0, 1.0  # free disk: what is fetched and what it becomes, with room to spare
-COMPILER = "Google's TPU compiler libtpu, under Google's own terms, 484 MB on disk"
+COMPILER = "Google's TPU compiler libtpu, under Google's own terms, 720 MB on disk"
 
 
 class Problem(Exception):

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -26,6 +27,7 @@ from tests.nobody import open_folder, read_only
 from tpulab.cli import lab, server
 from tpulab.cli.status import INTERRUPTED, OK, UNFINISHED, WRONG_USE, Stop
 
+ROOT = Path(__file__).parent.parent
 NAMES = ("00_start.ipynb", "03_jit.ipynb")
 
 
@@ -584,6 +586,8 @@ def test_lab_starts_serves_this_python_and_stops(running, ending, work, tmp_path
     assert {item["name"] for item in get(f"{base}/api/contents", token)["content"]} == set(NAMES)
     specs = get(f"{base}/api/kernelspecs", token)["kernelspecs"]
     assert specs["python3"]["spec"]["argv"][0] == "python"
+    saving = get(f"{base}/lab/api/settings/@jupyterlab/docmanager-extension:plugin", token)["schema"]["properties"]
+    assert saving["autosaveInterval"]["default"] == 15, "as is said when it starts"
     kernel = kernel_process(base, token)
     child.send_signal(ending)
     assert child.wait(30) == INTERRUPTED
@@ -618,6 +622,26 @@ def wait_until_gone(folder):
             return True
         time.sleep(0.1)
     return False
+
+
+def test_ending_it_is_no_error_of_make(tmp_path):
+    """The recipe of `make lab` with a course that, interrupted, ends as ours does."""
+    recipe = re.search(r"^\t@(trap .*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\ntrap 'echo Stopped.; exit 130' INT\necho up\nwhile :; do sleep 0.05; done\n")
+    python.chmod(0o755)
+    (tmp_path / "Makefile").write_text(f"BIN := {tmp_path}\nWORK := work\nlab:\n\t@{recipe.group(1)}\n")
+    child = subprocess.Popen(
+        ["make", "-C", str(tmp_path), "--no-print-directory", "lab"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert child.stdout.readline() == "up\n"
+    os.killpg(child.pid, signal.SIGINT)
+    assert child.communicate(timeout=20)[0] == "Stopped.\n"
 
 
 def test_shut_down_from_its_page_is_success(running):

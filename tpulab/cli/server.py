@@ -136,7 +136,7 @@ def serve(
             _wait_until_ready(process, port, token)
             say(f"JupyterLab runs at http://{HOST}:{port}{_page(first)}?token={token}")
             say("Its window opens by itself." if browser else "Open this address in a browser.")
-            say("Ctrl-C here stops it; notebooks are saved as you work.")
+            say("Ctrl-C here stops it; notebooks are saved every 15 seconds.")
             return OK if process.wait() == 0 else UNFINISHED
         except KeyboardInterrupt:
             say("Stopped.")
