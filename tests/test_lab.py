@@ -462,13 +462,12 @@ def test_course_notebooks_come_from_the_package_then_the_checkout(tmp_path, monk
 # JupyterLab
 
 
-def test_free_port_passes_over_taken_ones(monkeypatch):
+def test_free_port_passes_over_taken_ones():
     with socket.socket() as taken:
         taken.bind((server.HOST, 0))
         taken.listen()
         port = taken.getsockname()[1]
-        monkeypatch.setattr(server, "_FIRST_PORT", port)
-        assert server.free_port() > port
+        assert server.free_port(first=port) > port
         with pytest.raises(Stop, match=f"port {port} cannot be had .* choose another, e.g.") as caught:
             server.free_port(port)
         assert caught.value.status == WRONG_USE
@@ -533,6 +532,28 @@ def test_jupyterlab_that_does_not_start(monkeypatch, tmp_path, source, limit_s, 
     assert caught.value.status == UNFINISHED
 
 
+def test_a_port_taken_between_our_look_and_jupyterlabs(monkeypatch, tmp_path):
+    monkeypatch.setattr(server.importlib.util, "find_spec", lambda _: object())
+    said, starts = [], []
+
+    def command(_folder, port, **_):
+        starts.append(port)
+        rival = socket.create_server((server.HOST, port)) if len(starts) < 3 else None
+        rivals.callback(rival.close) if rival else None
+        return [sys.executable, "-c", f"import sys; sys.exit({0 if rival is None else 1})"]
+
+    monkeypatch.setattr(server, "command", command)
+    ready = server._ready
+    monkeypatch.setattr(server, "_ready", lambda *args: len(starts) == 3 or ready(*args))
+    with contextlib.ExitStack() as rivals:
+        assert server.serve(tmp_path, say=said.append) == OK
+        assert len(set(starts)) == 3
+        assert sum("taken by another program meanwhile" in line for line in said) == 2
+        starts.clear()
+        with pytest.raises(Stop, match=r"port .* was taken by another program meanwhile; try again"):
+            server.serve(tmp_path, port=server.free_port(), say=said.append)
+
+
 def get(url, token=""):
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     request = urllib.request.Request(url, headers={"Authorization": f"token {token}"} if token else {})
@@ -566,17 +587,20 @@ def running(course, work, tmp_path):
     log.close()
 
 
-def page_of(child):
+def page_of(child, log):
+    said = []
     for line in child.stdout:
         if "http://" in line:
             return line.split()[-1]
-    raise AssertionError("no address was printed")
+        said.append(line)
+    log.seek(0)
+    raise AssertionError(f"no address was printed, but: {''.join(said)}{log.read()}")
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_lab_starts_serves_this_python_and_stops(running, ending, work, tmp_path):
     child, log = running
-    address, token = page_of(child).split("?token=")
+    address, token = page_of(child, log).split("?token=")
     base = address.removesuffix("/lab/tree/00_start.ipynb")
     assert base.startswith("http://127.0.0.1:")
     assert get(f"{base}/api/status", token)["kernels"] == 0
@@ -645,8 +669,8 @@ def test_ending_it_is_no_error_of_make(tmp_path):
 
 
 def test_shut_down_from_its_page_is_success(running):
-    child, _ = running
-    address, token = page_of(child).split("?token=")
+    child, log = running
+    address, token = page_of(child, log).split("?token=")
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     base = address.split("/lab")[0]
     request = urllib.request.Request(f"{base}/api/shutdown", b"", {"Authorization": f"token {token}"}, method="POST")

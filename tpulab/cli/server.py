@@ -20,22 +20,24 @@ from .status import INTERRUPTED, OK, UNFINISHED, WRONG_USE, Stop
 HOST = "127.0.0.1"
 _FIRST_PORT = 8888
 _READY_WITHIN_S = 120
+_STARTS = 5  # when many start at once, another may get the port between our look and JupyterLab's
 _STOPPED_WITHIN_S = 15
 # Ours, put before the learner's own on Jupyter's search paths; their settings are read, never written.
 _SETTINGS = Path(__file__).parent.parent / "data" / "jupyter"
 
 
-def free_port(wanted: int | None = None) -> int:
-    """Find a port on loopback, from 8888 upward.
+def free_port(wanted: int | None = None, *, first: int = _FIRST_PORT) -> int:
+    """Find a port on loopback.
 
     Args:
         wanted: this port or none.
+        first: where to look from, upward.
 
     Raises:
         Stop: the wanted port is taken, or none is free.
     """
     reason = None
-    for port in [wanted] if wanted else range(_FIRST_PORT, _FIRST_PORT + 1000):
+    for port in [wanted] if wanted else range(first, first + 1000):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             if os.name == "posix":  # as JupyterLab does: a port in TIME_WAIT is free
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -50,7 +52,9 @@ def free_port(wanted: int | None = None) -> int:
             f"port {wanted} cannot be had ({reason}); leave --port away or choose another, e.g. {free_port()}",
             WRONG_USE,
         )
-    raise Stop("no free port found from 8888 to 9887; stop another server, or name a port with --port", UNFINISHED)
+    raise Stop(
+        f"no free port found from {first} to {first + 999}; stop another server, or name a port with --port", UNFINISHED
+    )
 
 
 def has_browser(environment: Mapping[str, str] = os.environ) -> bool:
@@ -122,8 +126,23 @@ def serve(
     """
     if importlib.util.find_spec("jupyterlab") is None:
         raise Stop(f"JupyterLab is not installed here: pip install 'tpulab[lab]' (the notebooks are in {folder})")
-    port, token = free_port(port), secrets.token_urlsafe(24)
-    browser = browser and has_browser()
+    token, browser = secrets.token_urlsafe(24), browser and has_browser()
+    for start in range(_STARTS):
+        spread = secrets.randbelow(1000) if start else 0  # all who lost the first port look again at once
+        chosen = free_port(port, first=_FIRST_PORT + spread)
+        status = _serve_on(chosen, token, folder, first=first, browser=browser, say=say)
+        if status is not None:
+            return status
+        if port:
+            break
+        say(f"Port {chosen} was taken by another program meanwhile; trying another.")
+    raise Stop(f"port {chosen} was taken by another program meanwhile; try again", UNFINISHED)
+
+
+def _serve_on(
+    port: int, token: str, folder: Path, *, first: str, browser: bool, say: Callable[[str], None]
+) -> int | None:
+    """Run JupyterLab on this port and give the exit status; None if somebody else got the port first."""
     with signals_interrupt():
         process = subprocess.Popen(
             command(folder, port, first=first, browser=browser),
@@ -133,7 +152,8 @@ def serve(
             start_new_session=True,  # Ctrl-C reaches us only; we then end it in order
         )
         try:
-            _wait_until_ready(process, port, token)
+            if not _ready(process, port, token):
+                return None
             say(f"JupyterLab runs at http://{HOST}:{port}{_page(first)}?token={token}")
             say("Its window opens by itself." if browser else "Open this address in a browser.")
             say("Ctrl-C here stops it; notebooks are saved every 15 seconds.")
@@ -145,14 +165,26 @@ def serve(
             _end(process, port, token)
 
 
-def _wait_until_ready(process: subprocess.Popen, port: int, token: str) -> None:
+def _ready(process: subprocess.Popen, port: int, token: str) -> bool:
+    """Wait for it; False if it ended because the port is no longer free."""
     give_up = time.monotonic() + _READY_WITHIN_S
     while not answers(port, token):
         if process.poll() is not None:
+            if _taken(port):
+                return False
             raise Stop(f"JupyterLab ended before it was ready (status {process.returncode}); see its lines above")
         if time.monotonic() > give_up:
             raise Stop(f"JupyterLab did not answer within {_READY_WITHIN_S} s; try again, or run `tpulab doctor`")
         time.sleep(0.2)
+    return True
+
+
+def _taken(port: int) -> bool:
+    try:
+        free_port(port)
+    except Stop:
+        return True
+    return False
 
 
 def answers(port: int, token: str, ask: tuple[str, str] = ("GET", "/api/status")) -> bool:
