@@ -133,10 +133,9 @@ def serve(
         status = _serve_on(chosen, token, folder, first=first, browser=browser, say=say)
         if status is not None:
             return status
-        if port:
-            break
-        say(f"Port {chosen} was taken by another program meanwhile; trying another.")
-    raise Stop(f"port {chosen} was taken by another program meanwhile; try again", UNFINISHED)
+        if not port:
+            say(f"Port {chosen} was taken by another program meanwhile; trying another.")
+    raise Stop("each port tried was taken by another program before JupyterLab had it; try again", UNFINISHED)
 
 
 def _serve_on(
