@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tpulab.learn import verdict
-from tpulab.learn.verdict import NotAttempted, NotYet, attempt, call_text, describe, expect_close, is_close, primitives
+from tpulab.learn.verdict import NotAttempted, NotYet, attempt, describe, expect_close, is_close, primitives
 
 
 @pytest.mark.parametrize(
@@ -39,18 +39,18 @@ def test_describe_keys_functions_and_long_texts():
 
 def test_a_call_shows_large_containers_in_outline():
     small = {"w": np.zeros((4, 3)), "b": np.array([0.5, -1.5, 2.0])}
-    assert call_text(None, [small, 0.1], name="f") == "`f({'w': f64[4,3], 'b': f64[3] (0.5, -1.5, 2)}, 0.1)`"
+    assert verdict.call_text(None, [small, 0.1], name="f") == "`f({'w': f64[4,3], 'b': f64[3] (0.5, -1.5, 2)}, 0.1)`"
     wide = {"w": np.ones(6) / 7, "b": np.ones(6) / 7}
-    assert call_text(None, [wide], name="f") == "`f({'w': f64[6], 'b': f64[6]})`"
+    assert verdict.call_text(None, [wide], name="f") == "`f({'w': f64[6], 'b': f64[6]})`"
     deep = {
         "layers": [small, small, small],
         "scale": (np.ones(()), np.ones(6)),
         "head": {"deep": [np.ones(2)], "no": []},
     }
     text = "{'layers': [{...}, {...}, {...}], 'scale': (f64[], f64[6]), 'head': {'deep': [...], 'no': []}}"
-    assert call_text(None, kwargs={"p": deep}, name="f") == f"`f(p={text})`"
+    assert verdict.call_text(None, kwargs={"p": deep}, name="f") == f"`f(p={text})`"
     many = [deep] * 300
-    assert call_text(None, [many], name="f") == "`f([{...}, {...}, {...}, {...}, and 296 more])`"
+    assert verdict.call_text(None, [many], name="f") == "`f([{...}, {...}, {...}, {...}, and 296 more])`"
 
 
 def test_attempt_gives_copies():
