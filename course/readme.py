@@ -8,11 +8,12 @@ import chapter
 from tpulab.learn.bank import banks
 
 README = Path(__file__).parent.parent / "README.md"
+PLANNED = 12  # the last chapter's number, as the map in chapter 00 has it
 _BETWEEN = re.compile(r"(<!-- chapters -->\n).*?(<!-- end of chapters -->)", re.DOTALL)
 
 
 def table() -> str:
-    """Make the table: title, minutes, devices and what to read before."""
+    """Make the table: title, minutes, devices and what to read before; below it, which chapters are to come."""
     rows = ["| | chapter | reading | exercises: core + stretch | devices | after |", "|---|---|--:|--:|---|---|"]
     for one in banks():
         number = one.chapter.slug.split("_")[0]
@@ -23,6 +24,12 @@ def table() -> str:
             f"| {number} | [{one.chapter.title}](notebooks/{one.chapter.slug}.ipynb) | {one.chapter.reading_minutes} min "
             f"| {core} + {rest} min | {_devices(one.chapter.slug)} | {after} |"
         )
+    numbers = {one.chapter.slug.split("_")[0] for one in banks()}
+    if missing := [f"{number:02}" for number in range(PLANNED + 1) if f"{number:02}" not in numbers]:
+        rows += [
+            "",
+            f"Planned and not written yet: {', '.join(missing)}. The map at the end of 00 says what they are about.",
+        ]
     return "\n".join(rows) + "\n"
 
 

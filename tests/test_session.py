@@ -142,6 +142,10 @@ def test_a_notebook_gets_a_table():
     assert "4 real devices (TPU v5 lite)" in repr(shown)
 
 
+def test_simulated_devices_promise_no_more_than_rounding_allows():
+    assert "results equal up to rounding; their speed says nothing" in repr(session.Session(8, "cpu", True, "0.10.2"))
+
+
 def test_unsynchronized_loop_finishes():
     script = Path(__file__).with_name("pmap_loop.py")
     assert run(script.read_text(encoding="utf-8")).endswith("300 steps finished\n")

@@ -55,7 +55,7 @@ class Session:
     def speed(self) -> str:
         """What timings on these devices are worth."""
         if self.simulated:
-            return "results are exact; their speed says nothing about a TPU"
+            return "the same program, results equal up to rounding; their speed says nothing about a TPU"
         return "times are measured on this machine"
 
     def rows(self) -> list[tuple[str, str]]:

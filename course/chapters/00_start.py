@@ -54,8 +54,9 @@ for device in jax.devices():
 
 # %% [markdown]
 # On a laptop these are **simulated devices**: one CPU that introduces itself several times. Each has its own arrays and
-# its own copy of the program, so a program for eight chips runs here and computes what eight chips would. All of them
-# share the same cores, so their *speed* says nothing about a TPU, and no chapter pretends otherwise.
+# its own copy of the program, so a program for eight chips runs here: the same program, its results equal up to rounding (a
+# TPU rounds matrix products more). All of them share the same cores, so their *speed* says nothing about a TPU, and no
+# chapter pretends otherwise.
 
 # %% [predict] start.p1
 
@@ -179,9 +180,8 @@ import math
 
 for name, shape in {"w": (784, 128), "b": (128,), "a scalar": ()}.items():
     array = jnp.zeros(shape)
-    print(
-        f"{name} {shape}: {array.size:,} numbers (the product is {math.prod(shape):,}), {array.nbytes:,} bytes"
-    )
+    count = f"{array.size:,} numbers (the product is {math.prod(shape):,})"
+    print(f"{name} {shape}: {count}, {array.nbytes:,} bytes")
 
 # %% [exercise] start.2
 
@@ -230,9 +230,7 @@ for _ in range(10):
 asked = time.perf_counter() - start
 y.block_until_ready()
 done = time.perf_counter() - start
-print(
-    f"handed back after {asked * 1e3:.1f} ms, there after {done * 1e3:.0f} ms (measured on this machine)"
-)
+print(f"measured here: handed back after {asked * 1e3:.1f} ms, there after {done * 1e3:.0f} ms")
 share = "nearly nothing" if asked < 0.3 * done else "about half" if asked < 0.7 * done else "nearly all"
 tpulab.reveal("start.p5", share)
 
@@ -247,7 +245,7 @@ tpulab.reveal("start.p5", share)
 # | word | where the number comes from |
 # |---|---|
 # | **measured** | a clock or a counter, on the hardware named |
-# | **simulated** | our simulator ran it, step by step |
+# | **simulated** | a machine that is not there was imitated: simulated devices, or the course's own simulator |
 # | **modelled** | a formula |
 # | **compiled** | the compiler says so; nobody has seen it on hardware |
 #
@@ -295,24 +293,28 @@ steps = {
     "Part 4: pod": ["09 sharded", "10 priced"],
     "Part 5: training": ["11 in a transformer", "12 trained"],
 }
-alt = "A line descends through five parts, a dot for each chapter. "
+written = {chapter.slug[:2] for chapter in tpulab.progress().chapters}
+missing = [label for part in steps.values() for label in part if label[:2] not in written]
+alt = "A line descends through five parts, a mark for each chapter. "
 alt += " ".join(f"{part}: {', '.join(chapters)}." for part, chapters in steps.items())
+if missing:
+    alt += f" Hollow marks, not written yet: {', '.join(missing)}."
 
 # %%
 fig, ax = plt.subplots(figsize=(9.0, 3.8))
-parts = list(steps.values())
-dots = [
-    (row, place, label) for row, part in enumerate(parts) for place, label in enumerate(part, -len(part))
-]
-ax.plot([row for row, _, _ in dots], color="0.75", linewidth=3, marker="", zorder=1)
-for column, (row, place, label) in enumerate(dots):
-    ax.plot(column, row, markersize=9, color=f"C{row}", marker="osD^v"[row])
-    spot, side = ((-6, 8), "left") if place % 2 else ((6, -18), "right")  # above, below
-    ax.annotate(label, (column, row), spot, textcoords="offset points", ha=side)
+rows = [row for row, part in enumerate(steps.values()) for _ in part]
+ax.plot(range(1, len(rows) + 1), rows, color="0.75", linewidth=3, marker="", zorder=1)
+for row, part in enumerate(steps.values()):
+    for at, label in enumerate(part, -len(part)):
+        dot = (int(label[:2]), row)
+        inside = "white" if label in missing else f"C{row}"
+        ax.plot(*dot, markersize=9, color=f"C{row}", marker="osD^v"[row], markerfacecolor=inside)
+        spot, side = ((-6, 8), "left") if at % 2 else ((6, -18), "right")  # above, below
+        ax.annotate(label, dot, spot, textcoords="offset points", ha=side)
 ax.set(xticks=[], yticks=range(len(steps)), yticklabels=list(steps), ylim=(4.5, -0.5))
-ax.margins(x=0.1)
+ax.set(xmargin=0.1, frame_on=False)
 ax.tick_params(left=False)
-ax.spines[:].set_visible(False)
+ax.text(12, 0, "hollow: not written yet" if missing else "", ha="right")
 tpulab.show(fig, alt=alt)
 
 # %% [markdown]
@@ -330,8 +332,9 @@ tpulab.show(fig, alt=alt)
 # %% [markdown]
 # ## On a real TPU
 #
-# Nothing in this chapter has been run on a TPU yet. What to expect there: the first table names the chip. The
-# habits above hold unchanged, and so does every exercise. Is there one within reach of this kernel?
+# Nothing in this chapter has been run on a TPU yet. What to expect there: with two chips or more, the first
+# table names them; a single one stays out of it, since this chapter asks for eight devices, and shows up in the next
+# cell. The habits above hold unchanged, and so does every exercise. Is there a chip within reach of this kernel?
 
 # %%
 try:

@@ -77,7 +77,7 @@ print(jax.make_jaxpr(jax.grad(lambda x: jnp.sin(x) * x))(2.0))
 # ## The layer, differentiated
 #
 # The layer of this course, `relu(x @ w + b)`, with its parameters in a dict, and a loss against targets. The targets
-# come from a layer of the same form, whose weights we know and the learner does not.
+# come from a layer of the same form, whose weights we know and the model does not.
 #
 # `grad` differentiates the *first* argument, whatever pytree it is, and answers with the same pytree. Beside it we work
 # it out by hand, in float64 NumPy: the error, cut where relu was off, carried back through the product.
@@ -107,7 +107,7 @@ for name, grad in grads.items():
     print(f"{name}: shape {grad.shape}, as by hand: {np.allclose(grad, by_hand[name], atol=1e-6)}")
 
 # %% [markdown]
-# Downhill, then. There is no optimiser object: a step makes new parameters from old ones, leaf by leaf.
+# Downhill, then. There is no optimizer object: a step makes new parameters from old ones, leaf by leaf.
 # `value_and_grad` gives the loss and its gradient from one run.
 
 # %%
@@ -135,8 +135,8 @@ _, active = jax.grad(lambda p: (loss(p, x, y), jnp.mean(layer(p, x) > 0)), has_a
 print(f"relu lets {active:.0%} through")
 
 v = jnp.array([1.0, 2.0, 6.0])
-for centre in (jnp.mean, lambda v: lax.stop_gradient(jnp.mean(v))):
-    print(jax.grad(lambda v: jnp.sum((v - centre(v)) ** 3))(v))
+for center in (jnp.mean, lambda v: lax.stop_gradient(jnp.mean(v))):
+    print(jax.grad(lambda v: jnp.sum((v - center(v)) ** 3))(v))
 
 # %% [exercise] grad.3
 
@@ -189,9 +189,8 @@ tpulab.reveal("grad.p2", min(found, key=lambda h: found[h]))
 
 # %%
 steps = 10.0 ** np.arange(-8, 0.1, 0.25)
-own = np.median(
-    [abs(float(slope(at)) - value) for at, value in zip(points[::6], truth[::6], strict=True)]
-)
+some = zip(points[::6], truth[::6], strict=True)
+own = np.median([abs(float(slope(at)) - value) for at, value in some])
 fig, ax = plt.subplots()
 ax.loglog(steps, [errors(h, np.float32) for h in steps], label="differences, float32")
 ax.loglog(steps, [errors(h, np.float64) for h in steps], label="differences, float64")
@@ -199,10 +198,8 @@ ax.axhline(float(f"{own:.0e}"), color="black", ls="--", label="jax.grad, float32
 ax.axvline(np.finfo(np.float32).eps ** (1 / 3), color="gray", ls=":", label="cube root of float32's eps")
 ax.set(xlabel="step h", ylabel="error of the slope, median", title="Too small is worse than too large")
 ax.legend(fontsize=8)
-alt = (
-    "Error against step, logarithmic axes: two V shapes. Float32 is lowest near h = 0.005, float64 near "
-    "0.000005 and far lower; the error of jax.grad lies below all of float32's."
-)
+alt = "Error against step, logarithmic axes: two V shapes. Float32 is lowest near h = 0.005, float64 "
+alt += "near 0.000005 and far lower; the error of jax.grad lies below all of float32's."
 tpulab.show(fig, alt=alt)
 
 # %% [markdown]
@@ -270,17 +267,11 @@ ax.plot(starts, values, marker="", lw=2, label="past_hundred(x)")
 for at in (3.0, 5.0, 10.0):
     rate, near = float(jax.grad(past_hundred)(at)), at * np.array([0.8, 1, 1.35])
     ax.plot(near, past_hundred(at) + rate * (near - at), ls="--", markevery=[1], label=f"slope {rate:g}")
-ax.set(
-    xlabel="x",
-    ylabel="past_hundred(x)",
-    title="Right on every piece, blind to the jumps",
-    ylim=(90, 260),
-)
+ax.set(xlabel="x", ylabel="past_hundred(x)", title="Right on every piece, blind to the jumps")
+ax.set_ylim(90, 260)
 ax.legend(ncol=2, fontsize=8)
-alt = (
-    "A saw-tooth between 100 and 200 that falls back at 1.6, 3.1, 6.3 and 12.5; three dashed tangents "
-    "follow its pieces and run on past the falls."
-)
+alt = "A saw-tooth between 100 and 200 that falls back at 1.6, 3.1, 6.3 and 12.5; three dashed tangents "
+alt += "follow its pieces and run on past the falls."
 tpulab.show(fig, alt=alt)
 
 # %% [markdown]
@@ -379,9 +370,8 @@ tpulab.reveal("grad.p6", both)
 for rows in (256, 1024):
     out, pullback = jax.vjp(lambda weights: chain(weights, jnp.ones((rows, 32))), weights)
     kept = sum(leaf.nbytes for leaf in jax.tree.leaves(pullback) if isinstance(leaf, jax.Array))
-    print(
-        f"batch of {rows}: {kept:,} bytes kept, for {sum(w.nbytes for w in weights):,} bytes of weights"
-    )
+    own = sum(w.nbytes for w in weights)
+    print(f"batch of {rows}: {kept:,} bytes kept, for {own:,} bytes of weights")
 
 # %% [markdown]
 # `jax.vjp` runs forwards and returns the way back as a function, `pullback`; `grad` is this with 1.0 pushed in. What it

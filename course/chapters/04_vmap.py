@@ -73,7 +73,7 @@ def talking_layer(params, x):
 
 
 seen = []
-many = jax.random.normal(x_key, (1000, 3))
+many = jax.random.normal(jax.random.key(7), (1000, 3))
 result = jax.vmap(talking_layer, in_axes=(None, 0))(params, many)
 print("result:", result.shape)
 tpulab.reveal("vmap.p1", {"lines": len(seen), "dimensions": seen[0]})
@@ -89,9 +89,8 @@ for name, f, x in (("one", layer, batch[0]), ("vmap", batched_layer, batch)):
         print(f"{name:5} {eqn.primitive.name:17} {shapes} -> {eqn.outvars[0].aval.shape}")
         if eqn.primitive.name == "dot_general":
             print("      sums over axes", eqn.params["dimension_numbers"][0])
-print(
-    "operations for 5,000 rows:", len(jax.make_jaxpr(batched_layer)(params, jnp.zeros((5000, 3))).eqns)
-)
+record = jax.make_jaxpr(batched_layer)(params, jnp.zeros((5000, 3)))
+print("operations for 5,000 rows:", len(record.eqns))
 
 # %% [markdown]
 # Vector times matrix has become **one** matrix product, (5, 3) times (3, 4). `dot_general` now sums over axis 1 of the batch, where it was axis 0 of the vector. (`custom_jvp_call` is `relu`.) One operation more, to line up `b`, and no loop: the record is as long for 5,000 rows as for 5.
@@ -118,9 +117,8 @@ draw(axes[0], (3, 4), None, "w\nin_axes: None")
 draw(axes[1], (5, 3), 0, "x\nin_axes: 0")
 draw(axes[2], (3, 5), 1, "x in columns\nin_axes: 1")
 draw(axes[3], (5, 4), 0, "result\nout_axes: 0")
-tpulab.show(
-    fig, alt="All of w is shared; each row of x belongs to one of examples 0 to 4, or each column."
-)
+alt = "All of w is shared; each row of x belongs to one of examples 0 to 4, or each column."
+tpulab.show(fig, alt=alt)
 
 # %%
 columns = batch.T  # one example per column
@@ -133,7 +131,7 @@ axes = ({"w": None, "b": 0}, 0)
 print("a bias for each:", jax.vmap(layer, in_axes=axes)(own_bias, batch).shape)
 
 # %% [markdown]
-# Leave `in_axes` out and axis 0 of **everything** is mapped, each leaf of `params` included. The message that follows is the one that people ask about most. Each line of it is an axis that `vmap` was told to walk along; look for the one that should not be there. `w` and `b` hold no examples: they want `None`.
+# Leave `in_axes` out and axis 0 of **everything** is mapped, each leaf of `params` included. The message that follows is the one that people ask about most. Each line of it is an axis that `vmap` was told to walk along; look for the two that should not be there. `w` and `b` hold no examples: they want `None`.
 #
 # It is a friendly error. Were all sizes equal, nothing would be said.
 
@@ -197,10 +195,8 @@ bars = ax.bar(range(12), norms)
 bars[7].set(hatch="//", facecolor="#E69F00", edgecolor="black")
 ax.text(7.6, norms[7], "bad target", va="top")
 ax.set(xlabel="example", ylabel="length of its gradient", xticks=range(12))
-tpulab.show(
-    fig,
-    alt="Bars of 12 gradient lengths; that of example 7, whose target is bad, stands far above the others.",
-)
+alt = "Bars of 12 gradient lengths; that of example 7, whose target is bad, stands far above the others."
+tpulab.show(fig, alt=alt)
 
 # %% [markdown]
 # The spoilt example shows itself. Two checks: the mean of the twelve must be the gradient of the mean loss, since differentiation is linear. And transformations stack: `jit` fits in anywhere, best outermost, where the compiler sees everything. One order fails: `grad` of `vmap` would be the gradient of a *vector* of twelve losses, and `grad` wants one number.
@@ -314,7 +310,7 @@ print("halvings needed:", counts, "- together", counts.sum(), "- halvings done:"
 # Five ways through the layer, now from 64 numbers to 64. What is the last one worth?
 
 # %%
-big = {"w": jax.random.normal(w_key, (64, 64)), "b": jnp.zeros(64)}
+big = {"w": jax.random.normal(jax.random.key(8), (64, 64)), "b": jnp.zeros(64)}
 fast = jax.jit(layer)
 ways = {
     "Python loop": lambda xs: [layer(big, x) for x in xs],
@@ -342,16 +338,14 @@ tpulab.reveal("vmap.p5", float(f"{ratio:.2g}"))
 fig, ax = plt.subplots()
 for name, values in seconds.items():
     ax.plot(sizes, np.array(values) * 1e6, label=name)
-ax.set(
-    xscale="log", yscale="log", xlabel="examples in the batch", ylabel="time in microseconds (measured)"
-)
+ax.set(xscale="log", yscale="log")
+ax.set(xlabel="examples in the batch", ylabel="time in microseconds (measured)")
 ax.set_xticks(sizes, sizes, minor=False)
 ax.minorticks_off()
 ax.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
-tpulab.show(
-    fig,
-    alt="Time against batch size, log axes: Python loops rise with the batch; vmap and jit(vmap) stay nearly flat.",
-)
+alt = "Time against batch size, log axes: Python loops rise with the batch; "
+alt += "vmap and jit(vmap) stay nearly flat."
+tpulab.show(fig, alt=alt)
 
 # %% [markdown]
 # A Python loop pays for asking at every row, compiled or not. `vmap` pays once a call, but not little: without `jit` each operation is replaced anew every time, and for one example that costs more than it saves. `jit` outside removes the price.
@@ -369,19 +363,16 @@ def init(key):
 
 
 def train_step(params):
-    grads = jax.grad(lambda p: jnp.mean(losses(p, xs, ys)))(params)
-    return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+    value, grads = jax.value_and_grad(lambda p: jnp.mean(losses(p, xs, ys)))(params)
+    return value, jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
 
 
 models = jax.vmap(init)(jax.random.split(jax.random.key(6), 4))
 step_all = jax.jit(jax.vmap(train_step))
 for step in range(201):
+    now, models = step_all(models)
     if step % 100 == 0:
-        print(
-            step,
-            np.asarray(jax.vmap(losses, in_axes=(0, None, None))(models, xs, ys)).mean(axis=1).round(2),
-        )
-    models = step_all(models)
+        print(step, np.asarray(now).round(2))
 
 # %% [exercise] vmap.7
 
@@ -392,13 +383,13 @@ for step in range(201):
 
 
 # %%
-def standardise(x):
+def standardize(x):
     mean = lax.pmean(x, "batch")
     variance = lax.pmean((x - mean) ** 2, "batch")
     return (x - mean) / jnp.sqrt(jnp.maximum(variance, 1e-6))
 
 
-out = jax.vmap(standardise, axis_name="batch")(batch)
+out = jax.vmap(standardize, axis_name="batch")(batch)
 print("mean 0:", np.allclose(out.mean(axis=0), 0, atol=1e-5))
 print("spread 1:", np.allclose(out.std(axis=0), 1, atol=1e-4))
 
@@ -426,9 +417,8 @@ print("spread 1:", np.allclose(out.std(axis=0), 1, atol=1e-4))
 def figures():
     wide = {"w": jnp.ones((2048, 2048)), "b": jnp.zeros(2048)}
     batched = jax.jit(jax.vmap(layer, in_axes=(None, 0)))
-    return {
-        f"batch of {n}": tpulab.measure(batched, wide, jnp.ones((n, 2048))) for n in (1, 16, 256, 4096)
-    }
+    sizes = (1, 16, 256, 4096)
+    return {f"batch of {n}": tpulab.measure(batched, wide, jnp.ones((n, 2048))) for n in sizes}
 
 
 tpulab.on_tpu("vmap", figures)
@@ -438,7 +428,7 @@ tpulab.on_tpu("vmap", figures)
 #
 # **Misconceptions to listen for.** "`vmap` runs in parallel": it writes a batched program; whether that runs in parallel is the machine's affair. "`vmap` compiles": it does not, and without `jit` Python runs at every call. "`in_axes` is the number of axes." "`cond` saves work in a batch."
 #
-# **Questions to ask.** What does `jax.vmap(f, in_axes=None)` do? (An error: nothing to map.) Why is the gradient of a mean the mean of gradients, and when does that fail? (When examples see each other, as in `standardise`.) Which rows of a `while_loop` pay for the slowest?
+# **Questions to ask.** What does `jax.vmap(f, in_axes=None)` do? (An error: nothing to map.) Why is the gradient of a mean the mean of gradients, and when does that fail? (When examples see each other, as in `standardize`.) Which rows of a `while_loop` pay for the slowest?
 
 # %% [markdown]
 # ## What you can do now

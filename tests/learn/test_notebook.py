@@ -102,6 +102,13 @@ def test_a_prediction_of_another_form_is_not_stored():
     assert record()["predictions"] == {}
 
 
+def test_a_large_prediction_is_shown_in_full():
+    assert "stored" in tpulab.predict("start.p3", 16_777_217.0).text
+    assert "your first answer counts, 16777217" in tpulab.predict("start.p3", 16_777_216).text
+    assert "You predicted **16777217**; it was **16777216**" in tpulab.reveal("start.p3", 16_777_216).text
+    assert "got 16777216.5" in tpulab.predict("start.p3", 16_777_216.5).text
+
+
 def test_reveal_takes_array_scalars():
     import jax.numpy as jnp
 

@@ -12,6 +12,9 @@ from tpulab.learn.verdict import NotAttempted, NotYet, attempt, describe, expect
     [
         (3, "3"),
         (0.1234567890, "0.123457"),
+        (16_777_217.0, "16777217"),
+        (-2_500_000.5, "-2500000.5"),
+        (1e30, "1e+30"),
         ("x", "'x'"),
         (jnp.ones((2, 4), jnp.bfloat16), "bf16[2,4]"),
         (np.array(True), "bool[] (True)"),
@@ -32,6 +35,22 @@ def test_describe_keys_functions_and_long_texts():
     assert describe(describe) == "describe"
     assert len(describe("x" * 500)) == 80
     assert jax.jit(lambda x: [describe(x), x][1])(1.0) == 1.0
+
+
+def test_a_call_shows_large_containers_in_outline():
+    small = {"w": np.zeros((4, 3)), "b": np.array([0.5, -1.5, 2.0])}
+    assert verdict.call_text(None, [small, 0.1], name="f") == "`f({'w': f64[4,3], 'b': f64[3] (0.5, -1.5, 2)}, 0.1)`"
+    wide = {"w": np.ones(6) / 7, "b": np.ones(6) / 7}
+    assert verdict.call_text(None, [wide], name="f") == "`f({'w': f64[6], 'b': f64[6]})`"
+    deep = {
+        "layers": [small, small, small],
+        "scale": (np.ones(()), np.ones(6)),
+        "head": {"deep": [np.ones(2)], "no": []},
+    }
+    text = "{'layers': [{...}, {...}, {...}], 'scale': (f64[], f64[6]), 'head': {'deep': [...], 'no': []}}"
+    assert verdict.call_text(None, kwargs={"p": deep}, name="f") == f"`f(p={text})`"
+    many = [deep] * 300
+    assert verdict.call_text(None, [many], name="f") == "`f([{...}, {...}, {...}, {...}, and 296 more])`"
 
 
 def test_attempt_gives_copies():

@@ -26,13 +26,14 @@ class CannotCheck(Exception):
 
 
 _MAX_ITEMS, _MAX_DEPTH = 12, 5  # of containers in feedback
+_MAX_ARGUMENT = 100  # characters of one argument in a call
 
 
 def describe(value: Any) -> str:
     """Say in a few characters what a value is; never raises, whatever the value is.
 
     Scalars and vectors of at most 6 numbers are written out; other arrays as dtype and shape. Containers show
-    their first contents.
+    their first contents. Floats have six digits, large ones below 10**15 all.
 
     Example:
         >>> import numpy as np
@@ -44,38 +45,64 @@ def describe(value: Any) -> str:
         '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, and 88 more]'
     """
     try:
-        return _describe(value, 0)
+        return _describe(value)
     except (Exception, KeyboardInterrupt, SystemExit):
         return f"an object of type {type(value).__name__}"
 
 
-def _describe(value: Any, depth: int) -> str:
-    if isinstance(value, (dict, list, tuple)) and not hasattr(value, "_fields"):
-        return _describe_container(value, depth)
+def _describe_argument(value: Any) -> str:
+    """Say what a value is, a large container without numbers, then with less of its inside."""
+    text = describe(value)
+    if len(text) <= _MAX_ARGUMENT or not _is_container(value):
+        return text
+    try:
+        for depth, items in ((_MAX_DEPTH, _MAX_ITEMS), (2, _MAX_ITEMS), (2, 4), (1, 4)):
+            text = _describe(value, depth, items, numbers=False)
+            if len(text) <= _MAX_ARGUMENT:
+                break
+    except (Exception, KeyboardInterrupt, SystemExit):
+        pass  # the longer text is one, too
+    return text
+
+
+def _describe(value: Any, depth: int = _MAX_DEPTH, items: int = _MAX_ITEMS, *, numbers: bool = True) -> str:
+    if _is_container(value):
+        return _describe_container(value, depth, items, numbers)
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return _describe_array(value)
+        return _describe_array(value, numbers)
     if callable(value):
         return str(getattr(value, "__name__", type(value).__name__))
-    text = repr(value) if not isinstance(value, float) else f"{value:.6g}"
+    text = repr(value) if not isinstance(value, float) else _describe_float(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _describe_container(value: Any, depth: int) -> str:
+def _describe_float(value: float) -> str:
+    """Give six digits, or all where six would not reach the point."""
+    return float.__repr__(value).removesuffix(".0") if 1e6 <= abs(value) < 1e15 else f"{value:.6g}"
+
+
+def _is_container(value: Any) -> bool:
+    return isinstance(value, (dict, list, tuple)) and not hasattr(value, "_fields")
+
+
+def _describe_container(value: Any, depth: int, items: int, numbers: bool) -> str:
     opening, closing = ("{", "}") if isinstance(value, dict) else ("[", "]") if isinstance(value, list) else ("(", ")")
-    if depth >= _MAX_DEPTH:
-        return f"{opening}...{closing}"
-    first = list(itertools.islice(value.items() if isinstance(value, dict) else value, _MAX_ITEMS))
-    if isinstance(value, dict):
-        shown = [f"{_describe(key, depth + 1)}: {_describe(item, depth + 1)}" for key, item in first]
-    else:
-        shown = [_describe(item, depth + 1) for item in first]
+    if depth <= 0:
+        return f"{opening}...{closing}" if value else opening + closing
+
+    def inner(item: Any) -> str:
+        return _describe(item, depth - 1, items, numbers=numbers)
+
+    first = list(itertools.islice(value.items() if isinstance(value, dict) else value, items))
+    shown = [f"{inner(key)}: {inner(item)}" for key, item in first] if isinstance(value, dict) else map(inner, first)
+    shown = list(shown)
     if len(value) > len(first):
         shown.append(f"and {len(value) - len(first):,} more")
     comma = "," if isinstance(value, tuple) and len(value) == 1 else ""
     return f"{opening}{', '.join(shown)}{comma}{closing}"
 
 
-def _describe_array(value: Any) -> str:
+def _describe_array(value: Any, numbers: bool) -> str:
     import jax
     import numpy as np
 
@@ -87,13 +114,15 @@ def _describe_array(value: Any) -> str:
             name = short + name.removeprefix(long)
             break
     text = f"{name}[{','.join(map(str, value.shape))}]"
-    if is_traced(value) or isinstance(value, jax.ShapeDtypeStruct) or value.ndim > 1 or not 0 < value.size <= 6:
+    if not numbers or is_traced(value) or isinstance(value, jax.ShapeDtypeStruct) or value.ndim > 1:
         return text
-    numbers = ", ".join(
+    if not 0 < value.size <= 6:
+        return text
+    listed = ", ".join(
         f"{item:.6g}" if name[0] in "fb" and name != "bool" else str(item)
         for item in np.asarray(value).ravel().tolist()
     )
-    return f"{text} ({numbers})"
+    return f"{text} ({listed})"
 
 
 def attempt(answer: Callable[..., Any], *args: Any, name: str = "", **kwargs: Any) -> Any:
@@ -125,8 +154,9 @@ def attempt(answer: Callable[..., Any], *args: Any, name: str = "", **kwargs: An
 
 
 def call_text(answer: Any, args: Iterable[Any] = (), kwargs: dict[str, Any] | None = None, name: str = "") -> str:
-    """Write a call as feedback shows it, e.g. `f(f32[3], 2)` between backticks."""
-    shown = [describe(item) for item in args] + [f"{key}={describe(item)}" for key, item in (kwargs or {}).items()]
+    """Write a call as feedback shows it, e.g. `f(f32[3], 2)` between backticks; large containers in outline."""
+    shown = [_describe_argument(item) for item in args]
+    shown += [f"{key}={_describe_argument(item)}" for key, item in (kwargs or {}).items()]
     return f"`{name or describe(answer)}({', '.join(shown)})`"
 
 

@@ -177,7 +177,7 @@ class bytes_needed:
     def counts_bits(shapes):
         return sum(32 * int(np.prod(shape)) for shape in shapes)
 
-    @wrong("no memory")
+    @wrong("too large for memory")
     @staticmethod
     def makes_them(shapes):
         return sum(np.zeros(shape, np.float32).nbytes for shape in shapes)
@@ -227,9 +227,14 @@ class bytes_needed:
             try:
                 got = attempt(answer, shapes, name="bytes_needed")
             except NotYet as feedback:
-                if right < 2**32:
+                error = feedback.__cause__
+                if right < 2**32 or error is None:
                     raise
-                raise NotYet(f"{feedback} There is no memory for these arrays: compute with their shapes.") from None
+                raise NotYet(
+                    f"`bytes_needed({shapes})` raised `{type(error).__name__}`. Shapes as small as in the prompt went "
+                    "well; these are too large for memory. Make no arrays: compute with the shapes, in Python's own "
+                    "whole numbers."
+                ) from None
             expect_close(
                 got,
                 right,

@@ -1120,7 +1120,7 @@ class clipped_gradient:
     )
     why = "Clipping is a function of one gradient, so it is written for one and mapped; only the mean sees the batch."
     notes = (
-        "This is the inner step of differentially private training. Clipping the mean (what optimisers call gradient "
+        "This is the inner step of differentially private training. Clipping the mean (what optimizers call gradient "
         "clipping) is another thing: it cannot tell one wild example from many that agree."
     )
 
