@@ -561,7 +561,7 @@ tpulab.show(fig, alt=alt)
 # ## On a real TPU
 #
 # The cell times thirty of our layers in a row, as they stand and jitted, on this machine; then on a TPU, where there
-# is one. None was measured yet. Expect a larger gain there: a launch costs the host about the same, while the chip is
+# is one. No TPU was measured yet. Expect a larger gain there: a launch costs the host about the same, while the chip is
 # done with a small layer sooner.
 
 

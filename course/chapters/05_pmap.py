@@ -306,9 +306,9 @@ alone = jax.tree.map(lambda p, g: p - rate * g, params, jax.grad(loss)(params, (
 print("mended, and equal to one device:", largest_difference(after, alone) < 1e-5)
 
 # %% [markdown]
-# One decorator that never worked, two names that are gone; and the idea was sound: mended, it is right. And *data parallelism by one call*? One call did spread the
-# step. Reshaping, copying and the `pmean` stayed with you, and forgetting the last raised nothing. Thousands of cores
-# cannot be tried here.
+# One decorator that never worked, two names that are gone; and the idea was sound: mended, it is right. And *data
+# parallelism by one call*? One call did spread the step. Reshaping, copying and the `pmean` stayed with you, and
+# forgetting the last raised nothing. Thousands of cores cannot be tried here.
 #
 # <!-- claim 8: holds with conditions: one call spreads the step exactly; reshape, copies and pmean stay with you; thousands of cores cannot be tested here -->
 # <!-- claim 9: does not hold: the decorator call never worked, device_put_replicated (after 0.8) and jax.tree_map (since 0.6) are gone; three repairs make it right -->
