@@ -194,12 +194,12 @@ def picture(size):
     # one block per call; the tall ones were recorded
     calls = epoch(size)
     rows, recorded = np.array(calls).T
-    starts, recorded = np.cumsum(rows) - rows, recorded == 1
+    spans = np.stack([np.cumsum(rows) - rows, rows], axis=1)
+    plain, tall = spans[recorded == 0], spans[recorded == 1]
     fig, ax = plt.subplots(figsize=(6.4, 1.5))
-    style = {"hatch": np.where(recorded, "///", ""), "edgecolor": "white", "linewidth": 0.4}
-    heights, colors = np.where(recorded, 1.5, 1), np.where(recorded, "C1", "C0")
-    ax.bar(starts, heights, rows, align="edge", color=colors, **style)
-    ax.plot((starts + rows / 2)[recorded], 0 * rows[recorded] + 1.8, "kv", clip_on=False)
+    ax.broken_barh(plain, (0, 1), facecolor="C0", edgecolor="white", linewidth=0.4)
+    ax.broken_barh(tall, (0, 1.5), facecolor="C1", edgecolor="white", linewidth=0.4, hatch="///")
+    ax.plot(tall[:, 0] + tall[:, 1] / 2, [1.8] * len(tall), "kv", clip_on=False)
     ax.set(title=describe(size, calls), xlabel="row of the epoch (▼ recorded)", yticks=[], ylim=(0, 2))
     return tpulab.show(fig, alt=f"An epoch as a row of blocks, one per call. {describe(size, calls)}.")
 
