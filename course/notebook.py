@@ -15,7 +15,7 @@ from chapter import Malformed, Source
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-from pages import CLAIM
+from pages import CLAIM, NOTEBOOK_ONLY
 
 import tpulab
 from tpulab.learn.bank import Bank
@@ -59,7 +59,7 @@ def assemble(
             text = cell.source.replace("import tpulab\n", _bootstrap(address), 1) if is_first else cell.source
             cells.append(new_code_cell(text, metadata={"tags": list(cell.tags)} if cell.tags else {}))
         elif instructor or "instructor" not in cell.tags:
-            cells.append(new_markdown_cell(CLAIM.sub("", cell.source).rstrip()))
+            cells.append(new_markdown_cell(CLAIM.sub("", cell.source).replace(NOTEBOOK_ONLY, "").rstrip()))
         if number == 0:
             cells.append(new_markdown_cell(_facts(source, bank, address)))
     book = new_notebook(

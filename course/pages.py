@@ -15,6 +15,7 @@ Pair = tuple[Source, Bank]
 COURSE = Path(__file__).parent
 VERDICTS = ("holds", "holds with conditions", "does not hold", "cannot be tested here")
 CLAIM = re.compile(r"^<!-- claim (\d+): ([^:]+): (.+?) -->\n?", re.MULTILINE)
+NOTEBOOK_ONLY = "<!-- notebook only -->\n"  # before a paragraph that speaks of the cells around it
 PYTORCH = "If you come from PyTorch"
 
 # Who has how long, and what fits. A chapter that is not written yet is named as such and not counted.
@@ -98,8 +99,17 @@ def syllabus(pairs: list[Pair]) -> str:
         lines += ["", f"## Workshop of {hours} hours", "", "Reading and core exercises only.", ""]
         lines += [f"- {link(slug)}: {Minutes.of(banks[slug]).in_class} min" for slug in there]
         lines += [f"- {slug}: not written yet" for slug in slugs if slug not in banks]
-        lines += ["", f"Together {total} of {WORKSHOP_LIMIT_MINUTES[hours]} minutes; the rest is for questions."]
+        lines += ["", _sums(hours, total, complete=len(there) == len(slugs))]
     return "\n".join(lines) + "\n"
+
+
+def _sums(hours: int, total: int, *, complete: bool) -> str:
+    """Say what a workshop's hours are spent on."""
+    limit = WORKSHOP_LIMIT_MINUTES[hours]
+    breaks = f" ({hours} hours less {60 * hours - limit} minutes of breaks)" if limit < 60 * hours else ""
+    lacking = "" if complete else ", without what is not written yet"
+    rest = "questions and stretch exercises"
+    return f"Together {total} of {limit} minutes{breaks}{lacking}; the other {limit - total} are for {rest}."
 
 
 def evenings(banks: Iterable[Bank]) -> list[tuple[list[str], int]]:
@@ -116,13 +126,19 @@ def evenings(banks: Iterable[Bank]) -> list[tuple[list[str], int]]:
 
 
 def from_pytorch(pairs: list[Pair]) -> str:
-    """Gather the chapters' PyTorch boxes."""
-    lines = ["# From PyTorch to JAX", "", "Built by `course/build.py` from the boxes of the chapters."]
+    """Gather the texts of the chapters' PyTorch boxes; what can be run stays with the names that it needs."""
+    lines = [
+        "# From PyTorch to JAX",
+        "",
+        "Built by `course/build.py` from the boxes of the chapters. Names such as `loss`, `params` and `step` stand for "
+        "your own.",
+    ]
     for source, bank in pairs:
         lines += ["", f"## {bank.chapter.title}", "", f"From {link(source.slug)}."]
         for cell in _section(source, PYTORCH):
             text = CLAIM.sub("", cell.source).replace(f"## {PYTORCH}", "").strip()
-            lines += ["", f"```python\n{text}\n```" if cell.kind == "code" else text]
+            paragraphs = [part for part in text.split("\n\n") if not part.startswith(NOTEBOOK_ONLY)]
+            lines += ["", "\n\n".join(paragraphs)] if paragraphs and cell.kind == "markdown" else []
     return "\n".join(lines) + "\n"
 
 
@@ -153,9 +169,17 @@ def claims(pairs: list[Pair]) -> str:
         "|--:|---|---|",
     ]
     for row in known:
-        verdict = "<br>".join(answers.get(row["number"], [])) or f"not examined yet; belongs to {row['chapters']}"
+        verdict = "<br>".join(answers.get(row["number"], [])) or _unexamined(row["chapters"])
         lines.append(f"| {row['number']} | {row['claim']} | {verdict} |")
     return "\n".join(lines) + "\n"
+
+
+def _unexamined(chapters: str) -> str:
+    """Say which chapters are meant to test a claim, as `claims.csv` names them: "06, 07", or "" for none."""
+    numbers = chapters.split(", ") if chapters else []
+    if not numbers:
+        return "not examined yet, and no chapter is planned for it"
+    return f"not examined yet; planned for chapter{'s' * (len(numbers) > 1)} {' and '.join(numbers)}"
 
 
 def _answers(pairs: list[Pair], known: set[str]) -> dict[str, list[str]]:

@@ -215,6 +215,7 @@ def test_progress_table(run):
     status, out, err = run("progress")
     assert status == 0 and err == ""
     assert "00_start" in out and "start.1" in out and "minutes left" in out
+    assert "reading counts until a chapter is begun" in out
     assert out.splitlines()[-1].startswith("Next: 00_start, exercise start.1")
     solve("start.1")
     _, out, _ = run("progress", "--all")

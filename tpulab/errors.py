@@ -1,16 +1,31 @@
 """Errors that a lesson shows on purpose."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 def first_line(error: BaseException) -> str:
-    """Give the first line of an error's message; "" if it has none to give."""
+    """Give the first line of an error's message; "" if it has none to give.
+
+    A last sentence that only announces further lines is left out; where the line is one sentence, "…" shows
+    that more follows.
+
+    Example:
+        >>> first_line(ValueError("a list has no hash. The error was:\n..."))
+        'a list has no hash.'
+        >>> first_line(ValueError("these do not fit:\nf32[2], f32[3]"))
+        'these do not fit …'
+    """
     try:
         lines = str(error).strip().splitlines()
     except Exception:
         return ""
-    return lines[0] if lines else ""
+    first = lines[0].rstrip() if lines else ""
+    if len(lines) < 2 or not first.endswith(":"):
+        return first
+    whole = re.sub(r"(?<=[.!?]) [A-Z][^.!?]{0,40}:$", "", first)
+    return whole if whole != first else f"{first[:-1].rstrip()} …"
 
 
 @contextmanager

@@ -155,6 +155,10 @@ print("bias of 100 seen:", bool((compiled(shifted, x) > compiled(params, x)).all
 #
 #     def forward(self, x):
 #         return torch.relu(self.linear(x))
+#
+# # JAX: the arrays come in as an argument
+# def apply(params, x):
+#     return jax.nn.relu(x @ params["w"] + params["b"])  # w is (n_in, n_out)
 # ```
 #
 # | PyTorch | JAX |
@@ -166,8 +170,10 @@ print("bias of 100 seen:", bool((compiled(shifted, x) > compiled(params, x)).all
 # | `torch.manual_seed(0)` | `key = jax.random.key(0)`, handed over |
 # | `torch.func.functional_call(layer, params, x)` | the same idea, from their side |
 #
-# Where torch is installed, the next cell compares the two; it is not needed. The cell after it shows that JAX without a
-# transformation is as eager as PyTorch: it runs line by line, and Python may branch and loop on values.
+# JAX without a transformation is as eager as PyTorch: it runs line by line, and Python may branch and loop on values.
+#
+# <!-- notebook only -->
+# The next cell compares the two layers where torch is installed (it is not needed), the one after it loops on a value.
 
 # %% tags=["nbval-ignore-output"]
 try:

@@ -40,8 +40,9 @@ print(n, "devices:", [f"{device.platform} {device.id}" for device in jax.devices
 # device); "eight simulated devices are eight times faster"; "in the jit version somebody forgot the pmean".
 
 # %% [markdown]
-# Unless your machine has several chips, these devices are **simulated**: they share your processor. What they compute is
-# exact; how fast they are says nothing about a TPU, so this chapter times nothing on them. All sizes come from `n`.
+# Unless your machine has several chips, these devices are **simulated**: they share your processor. They run the program
+# that as many chips would run, with the same results up to rounding. How fast they are says nothing about a TPU, so this
+# chapter times nothing on them. All sizes come from `n`.
 #
 # ## An axis with a name
 #
@@ -248,7 +249,7 @@ tpulab.reveal("pmap.p3", complained)
 # %% [markdown]
 # ## The step that everybody copied
 #
-# Here is the form in which `pmap` travelled through articles and answers for years, with our `loss` filled in. First the
+# Here is a training step as articles and answers have passed it on for years, with our `loss` filled in. First the
 # definition, as it stands.
 
 # %% [predict] pmap.p4
@@ -268,8 +269,8 @@ tpulab.reveal("pmap.p4", failed)
 
 # %% [markdown]
 # Read the message: `fun` is missing. `@jax.pmap(axis_name=…)` calls `pmap` *before* there is a function, and `pmap` wants
-# one first. `functools.partial` fills in the name and waits. Mend that and run on, with the line that copied the
-# parameters:
+# one first. Age is no excuse: `fun` comes first in every release that we know of, so this decorator never worked as
+# printed. `functools.partial` fills in the name and waits. Mend that and run on, with the line that copied the parameters:
 
 
 # %%
@@ -305,12 +306,12 @@ alone = jax.tree.map(lambda p, g: p - rate * g, params, jax.grad(loss)(params, (
 print("mended, and equal to one device:", largest_difference(after, alone) < 1e-5)
 
 # %% [markdown]
-# Three names, and the idea was sound: mended, it is right. And *data parallelism by one call*? One call did spread the
-# step. Reshaping, copying and the `pmean` stayed with you, and forgetting the last raised nothing. Thousands of cores
-# cannot be tried here.
+# One decorator that never worked, two names that are gone; and the idea was sound: mended, it is right. And *data
+# parallelism by one call*? One call did spread the step. Reshaping, copying and the `pmean` stayed with you, and
+# forgetting the last raised nothing. Thousands of cores cannot be tried here.
 #
 # <!-- claim 8: holds with conditions: one call spreads the step exactly; reshape, copies and pmean stay with you; thousands of cores cannot be tested here -->
-# <!-- claim 9: does not hold: the decorator call, device_put_replicated (after 0.8) and jax.tree_map (since 0.6) raise; three repairs make it right -->
+# <!-- claim 9: does not hold: the decorator call never worked, device_put_replicated (after 0.8) and jax.tree_map (since 0.6) are gone; three repairs make it right -->
 
 # %% [markdown] tags=["instructor"]
 # **Ask** before going on: *who notices when the `pmean` is missing?* (Under `pmap` nobody; under `shard_map` the check of
@@ -428,10 +429,11 @@ with tpulab.expect_error(ValueError):
 # `pmean` you get an error where `pmap` kept silent.
 #
 # One warning: do not carry `pmean(grad(…))` over from `pmap`. Inside `shard_map` the gradient of a parameter that all
-# devices share is *already summed*, so you would get `n` times too much. Until chapter 09 keep `grad` outside.
+# devices share is *already summed*, so you get `n` times too much. Put `grad` outside: differentiate a loss that calls
+# `shard_map`, or take `jit` and a sharding.
 #
-# Last, a collective that hands values to neighbours: `lax.ppermute`, with pairs *from, to*. A torus of
-# chips is made for it; chapter 10 builds the big collectives from it.
+# Last, a collective that hands values to neighbours: `lax.ppermute`, with pairs *from, to*. A torus of chips is made
+# for it.
 
 
 # %%
@@ -464,8 +466,8 @@ print("after: ", shift(rows))
 # ## If you come from PyTorch
 #
 # `DistributedDataParallel` is `pmap`'s idea with one *process* per device: a launcher starts them, each loads its own
-# rows, hooks average the gradients during `backward`. Here one process drives all its devices, and the batch size is the
-# global one.
+# rows, hooks average the gradients during `backward`. In JAX one process drives all its devices, and the batch size is
+# the global one.
 #
 # ```python
 # # PyTorch, started as: torchrun --nproc-per-node=8 train.py
@@ -478,7 +480,10 @@ print("after: ", shift(rows))
 #     loss_fn(model(x.to(rank)), y.to(rank)).backward()  # averages the gradients
 #     optimizer.step()
 #
-# # JAX, started as: python train.py
+# # JAX, started as: python train.py; `step` is written for one device
+# mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+# whole, by_rows = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
+# step = jax.jit(step, out_shardings=whole)
 # params, state = jax.device_put((params, state), whole)
 # for batch in loader:  # 8 * 48 rows
 #     params, state, value = step(params, state, jax.device_put(batch, by_rows))
@@ -489,8 +494,7 @@ print("after: ", shift(rows))
 #
 # It takes at least two chips; one chip alone gets simulated devices here. Expect `pmap` and `jit` to be alike, since both
 # end in the same all-reduce, and expect `n` chips with their rows each to take longer than one chip with its share: the
-# model is so small that waiting for one another outweighs the arithmetic. Nothing of this has been measured yet; from
-# chapter 06 on you can at least ask the TPU's own compiler.
+# model is so small that waiting for one another outweighs the arithmetic. Nothing of this has been measured yet.
 
 
 # %%
@@ -516,4 +520,5 @@ tpulab.on_tpu("pmap", step_times)
 # - You wrote that step with `jit` and a sharding, and saw where its arrays lie.
 # - You looked at one device's share with `shard_map`, and can say which of the three to use when.
 #
-# Part 1 ends here: pure functions, differentiated, compiled, batched, spread. Part 2 opens the compiler.
+# Part 1 ends here: pure functions, differentiated, compiled, batched, spread. Part 2 opens the compiler, chapter 06
+# first; the README lists the chapters that are there.

@@ -240,6 +240,14 @@ def test_what_an_executed_notebook_holds(executed):
     assert "where will the peak be" not in text, "instructor cells stay out"
 
 
+def test_a_notebook_shows_what_is_for_it_alone_without_the_mark(tmp_path):
+    heading = "# ## If you come from PyTorch\n"
+    assert heading in TEMPLATE
+    text = TEMPLATE.replace(heading, heading + "#\n# <!-- notebook only -->\n# The next cell runs it.\n", 1)
+    shown = nbformat.writes(notebook.assemble(source(text, tmp_path), BANK))
+    assert "The next cell runs it." in shown and "notebook only" not in shown
+
+
 def test_ids_come_from_content(template):
     cells = notebook.assemble(template, BANK).cells
     assert len({cell.id for cell in cells}) == len(cells)

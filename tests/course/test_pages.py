@@ -28,6 +28,12 @@ BOX = """# %% [markdown]
 
 # %% [markdown]
 # More of it.
+#
+# <!-- notebook only -->
+# The next cell runs it.
+
+# %%
+print(params)
 
 # %% [markdown]
 # ## After
@@ -39,6 +45,7 @@ BOX = """# %% [markdown]
 def test_phrase_book_takes_the_box_and_nothing_else(tmp_path):
     text = pages.from_pytorch(small(BOX, tmp_path))
     assert "The box." in text and "More of it." in text and "Not of it." not in text
+    assert "next cell" not in text and "print(params)" not in text and "<!--" not in text
     assert "[01_pure_functions](../notebooks/01_pure_functions.ipynb)" in text
 
 
@@ -46,7 +53,13 @@ def test_claims_name_chapter_section_and_verdict(tmp_path):
     text = pages.claims(small("# %% [markdown]\n# ## Here\n# x\n# <!-- claim 2: holds: it does -->\n", tmp_path))
     (line,) = [line for line in text.splitlines() if line.startswith("| 2 |")]
     assert "**holds** ([01_pure_functions](../notebooks/01_pure_functions.ipynb), *Here*): it does" in line
-    assert "not examined yet; belongs to 10" in text
+    assert "not examined yet; planned for chapter 10 |" in text
+    assert "not examined yet; planned for chapters 06 and 07 |" in text
+    assert "not examined yet, and no chapter is planned for it |" in text
+
+
+def test_phrase_book_speaks_of_no_cells():
+    assert not re.search(r"\bcells?\b", pages.from_pytorch(PAIRS))
 
 
 @pytest.mark.parametrize("comment", ["claim 99: holds: x", "claim 2: perhaps: x"])
@@ -70,7 +83,11 @@ def test_workshops_add_up():
         part = text.split(f"## Workshop of {hours} hours")[1].split("## ")[0]
         minutes = [int(found) for found in re.findall(r"\): (\d+) min", part)]
         assert minutes == [pages.Minutes.of(banks[slug]).in_class for slug in slugs if slug in banks]
-        assert f"Together {sum(minutes)} of {pages.WORKSHOP_LIMIT_MINUTES[hours]}" in part
+        limit, total = pages.WORKSHOP_LIMIT_MINUTES[hours], sum(minutes)
+        breaks = 60 * hours - limit
+        assert f"Together {total} of {limit} minutes" in part and f"the other {limit - total} are for" in part
+        assert (f"({hours} hours less {breaks} minutes of breaks)" in part) == (breaks > 0)
+        assert ("without what is not written yet" in part) == any(slug not in banks for slug in slugs)
 
 
 def test_a_workshop_that_is_too_long_fails(monkeypatch):
@@ -83,5 +100,5 @@ def test_every_claim_of_a_written_chapter_is_examined():
     text = pages.claims(PAIRS)
     written = {source.slug[:2] for source, _ in PAIRS}
     for line in text.splitlines():
-        if found := re.search(r"\| not examined yet; belongs to (.*) \|$", line):
+        if found := re.search(r"\| not examined yet; planned for (.*) \|$", line):
             assert not written & set(re.findall(r"\d\d", found.group(1))), line

@@ -294,6 +294,8 @@ def test_summary_counts_and_says_what_is_next():
     fresh = report.summarize(record)
     assert "start.1" in fresh.next_step
     assert fresh.chapters[0].minutes_left > 0
+    for shown in (repr(fresh), fresh._repr_html_()):
+        assert "reading counts until a chapter is begun" in shown
     record["exercises"]["start.1"] = {"status": "correct", "attempts": 2, "seen": 1}
     record["predictions"]["start.p1"] = {"answer": 0.0, "right": True}
     row = report.summarize(record).chapters[0]

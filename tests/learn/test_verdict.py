@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tpulab.learn import verdict
-from tpulab.learn.verdict import NotAttempted, NotYet, attempt, describe, expect_close, is_close, primitives
+from tpulab.learn.verdict import NotAttempted, NotYet, attempt, describe, expect_close, is_close, primitives, quoted
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,8 @@ def test_attempt_says_what_went_in_and_what_happened():
         (jax.jit(lambda x: np.sin(x)), "use `jnp`"),
         (lambda x: attempt_deep(x), "calls itself without an end"),
         (lambda: 0, "Compare your function's arguments"),
+        (lambda x: jax.pmap(axis_name="d"), "write `@partial(jax.pmap, …)`"),  # pyright: ignore[reportCallIssue]
+        (lambda x: jax.vmap(in_axes=0), "write `@partial(jax.vmap, …)`"),  # pyright: ignore[reportCallIssue]
     ],
 )
 def test_attempt_names_the_usual_cause(function, words):
@@ -188,3 +190,23 @@ def test_cannot_check_passes_through():
 
     with pytest.raises(verdict.CannotCheck):
         attempt(lacks, 1)
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("It ends. ", "`ValueError`: It ends."),
+        ("it does not", "`ValueError`: it does not."),
+        ("why?", "`ValueError`: why?"),
+        ("", "`ValueError`."),
+        ("x" * 300, f"`ValueError`: {'x' * 200}…"),
+    ],
+)
+def test_a_quoted_exception_ends_with_one_full_stop(message, text):
+    assert quoted(ValueError(message)) == text
+
+
+def test_no_feedback_has_two_full_stops():
+    with pytest.raises(NotYet) as caught:
+        attempt(jax.jit(lambda x: x if x > 0 else -x), 1.0, name="f")
+    assert ". A Python `if`" in str(caught.value) and ".." not in str(caught.value)

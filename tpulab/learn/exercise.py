@@ -9,10 +9,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import first_line
 from .card import Card
 from .time_limit import TimeLimitExceeded, time_limit
-from .verdict import CannotCheck, NotAttempted, NotYet, describe
+from .verdict import CannotCheck, NotAttempted, NotYet, describe, likely_cause, quoted
 
 TIME_LIMIT_S = 20
 MAX_FEEDBACK = 2000  # characters
@@ -149,8 +148,8 @@ class Exercise:
             return self._not_attempted()
         return Result.of(
             NOT_YET,
-            f"Using what `{self.name}` gave raised `{type(error).__name__}`: {first_line(error)[:200]}. "
-            "Compare what it takes and returns with the prompt.",
+            f"Using what `{self.name}` gave raised {quoted(error)} "
+            f"{likely_cause(error) or 'Compare what it takes and returns with the prompt.'}",
         )
 
     def _lacking_devices(self) -> str:

@@ -92,7 +92,7 @@ def rows(chapters: tuple[Outline, ...], *, everything: bool = False) -> list[tup
         if everything or one is first or one.is_under_way:
             lines += [item.row() for item in one.exercises]
     total = sum(one.progress.minutes_left for one in chapters)
-    return [*lines, ("all", "", f"{sum(one.progress.solved for one in chapters)} solved", str(total))]
+    return [*lines, ("all", report.READING_NOTE, f"{sum(one.progress.solved for one in chapters)} solved", str(total))]
 
 
 def _states(one: Bank, record: store.Record) -> tuple[ExerciseState, ...]:

@@ -8,6 +8,8 @@ from .bank import Bank, banks
 from .card import Card
 from .exercise import CORRECT, Exercise
 
+READING_NOTE = "reading counts until a chapter is begun"  # in the sum of minutes left
+
 
 @dataclass(frozen=True)
 class ChapterProgress:
@@ -74,7 +76,8 @@ class Progress:
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
         ]
-        return "\n".join([*lines, "", f"Next: {self.next_step}", *([self.note] if self.note else [])])
+        notes = [f"Minutes left: {READING_NOTE}.", f"Next: {self.next_step}", *([self.note] if self.note else [])]
+        return "\n".join([*lines, "", *notes])
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th style='text-align:left'>{cell}</th>" for cell in self.HEAD)
@@ -82,7 +85,8 @@ class Progress:
             "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in row) + "</tr>"
             for row in self.rows()
         )
-        below = Card("\n\n".join(filter(None, [f"**Next:** {self.next_step}", self.note])))._repr_html_()
+        notes = (f"Minutes left: {READING_NOTE}.", f"**Next:** {self.next_step}", self.note)
+        below = Card("\n\n".join(filter(None, notes)))._repr_html_()
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
 
 

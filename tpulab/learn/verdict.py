@@ -6,6 +6,7 @@ exceptions here. `attempt` runs the learner's function, `expect_close` and `expe
 
 import copy
 import itertools
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -182,12 +183,39 @@ _CAUSES = {
 
 
 def _raised(error: BaseException, call: str) -> NotYet:
-    name = type(error).__name__
-    first = first_line(error)[:200]
-    cause = _CAUSES.get(name, "Run your function on a small example of your own to see where.")
+    cause = likely_cause(error) or "Run your function on a small example of your own to see where."
+    return NotYet(f"{call} raised {quoted(error)} {cause}")
+
+
+def quoted(error: BaseException) -> str:
+    """Write an exception as a sentence's end: its class, the first line of its message, one full stop.
+
+    Example:
+        >>> quoted(ValueError("no such shape.")), quoted(KeyError())
+        ('`ValueError`: no such shape.', '`KeyError`.')
+    """
+    first = first_line(error)
+    first = first if len(first) <= 200 else first[:200] + "…"
+    return ended(f"`{type(error).__name__}`{': ' + first if first else ''}")
+
+
+def ended(text: str) -> str:
+    """Put a full stop behind a text, unless it ends like a sentence already."""
+    return text if text.endswith((".", "!", "?", "…")) else text + "."
+
+
+_NO_FUNCTION = re.compile(r"\b(pmap|vmap|jit|grad|value_and_grad)\(\) missing 1 required positional argument: 'fun'")
+
+
+def likely_cause(error: BaseException) -> str:
+    """Say what a learner most often did to get an error; "" when that is anybody's guess."""
+    first = first_line(error)
+    if isinstance(error, TypeError) and (found := _NO_FUNCTION.search(first)):
+        name = f"jax.{found.group(1)}"
+        return f"`@{name}(…)` calls `{name}` before there is a function; write `@partial({name}, …)`."
     if isinstance(error, TypeError) and "positional argument" in first:
-        cause = "Compare your function's arguments with the stub's."
-    return NotYet(f"{call} raised `{name}`{': ' + first if first else ''}. {cause}")
+        return "Compare your function's arguments with the stub's."
+    return _CAUSES.get(type(error).__name__, "")
 
 
 def expect(condition: Any, feedback: str) -> None:
@@ -230,7 +258,7 @@ def expect_close(
         if not _difference(got, value, rtol, atol, dtype=False):
             cause = sentence
             break
-    raise NotYet(f"{call} gave {difference}. {cause}".rstrip())
+    raise NotYet(f"{call} gave {ended(difference)} {cause}".rstrip())
 
 
 def is_close(got: Any, expected: Any, rtol: float = 1e-4, atol: float = 1e-5) -> bool:

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from ..exercise import exercise, wrong
 from ..prediction import Prediction
-from ..verdict import NotYet, attempt, call_text, describe, expect, expect_close, is_close, primitives
+from ..verdict import NotYet, attempt, call_text, describe, expect, expect_close, is_close, primitives, quoted
 from . import Chapter
 
 chapter = Chapter("05_pmap", "pmap and after: one program, many devices", reading_minutes=35, needs=("04_vmap",))
@@ -216,8 +216,8 @@ class shard_batch:
                 named = set(re.findall(r"\d+", str(error)))
                 expect(
                     {str(rows), str(devices)} <= named,
-                    f"{call} raised `ValueError`: {str(error)[:150]}. Wanted is a text that names both numbers, "
-                    f"{rows} and {devices}, so that its reader knows what to change.",
+                    f"{call} raised {quoted(error)} Wanted is a text that names both numbers, {rows} and {devices}, "
+                    "so that its reader knows what to change.",
                 )
             except Exception as error:
                 raise NotYet(
@@ -320,8 +320,8 @@ class my_pmean:
                 (sums, "That is the sum over the members; divide it by how many there are."),
                 (
                     jax.tree.map(lambda leaf: leaf / jax.device_count(), sums),
-                    f"You divided by `jax.device_count()`, {jax.device_count()} here; the axis {axis!r} has {size} "
-                    "members.",
+                    f"You divided by {jax.device_count()}, which is the number of devices here; the axis {axis!r} has "
+                    f"{size} members.",
                 ),
                 (floats, "Each member got its own value back; nothing was averaged over the axis."),
                 (
@@ -402,6 +402,16 @@ class make_parallel_step:
         @partial(jax.pmap, axis_name="devices")
         def step(params, batch):
             grads = jax.grad(lambda p: lax.pmean(loss(p, batch), "devices"))(params)
+            return jax.tree.map(lambda p, g: p - rate * g, params, grads)
+
+        return step
+
+    @wrong("@partial(jax.pmap, …)")
+    @staticmethod
+    def calls_pmap_without_a_function(loss, rate):
+        @jax.pmap(axis_name="devices")  # pyright: ignore[reportCallIssue]
+        def step(params, batch):
+            grads = lax.pmean(jax.grad(loss)(params, batch), "devices")
             return jax.tree.map(lambda p, g: p - rate * g, params, grads)
 
         return step
