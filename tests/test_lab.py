@@ -650,11 +650,11 @@ def wait_until_gone(folder):
 
 def test_ending_it_is_no_error_of_make(tmp_path):
     """The recipe of `make lab` with a course that, interrupted, ends as ours does."""
-    recipe = re.search(r"^\t@(trap .*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    (recipe,) = re.findall(r"^\t@(trap .*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\ntrap 'echo Stopped.; exit 130' INT\necho up\nwhile :; do sleep 0.05; done\n")
     python.chmod(0o755)
-    (tmp_path / "Makefile").write_text(f"BIN := {tmp_path}\nWORK := work\nlab:\n\t@{recipe.group(1)}\n")
+    (tmp_path / "Makefile").write_text(f"BIN := {tmp_path}\nWORK := work\nlab:\n\t@{recipe}\n")
     child = subprocess.Popen(
         ["make", "-C", str(tmp_path), "--no-print-directory", "lab"],
         stdout=subprocess.PIPE,
@@ -663,7 +663,7 @@ def test_ending_it_is_no_error_of_make(tmp_path):
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    assert child.stdout.readline() == "up\n"
+    assert child.stdout and child.stdout.readline() == "up\n"
     os.killpg(child.pid, signal.SIGINT)
     assert child.communicate(timeout=20)[0] == "Stopped.\n"
 
