@@ -1,3 +1,5 @@
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -95,7 +97,7 @@ def test_attempt_says_what_went_in_and_what_happened():
         (jax.jit(lambda x: np.sin(x)), "use `jnp`"),
         (lambda x: attempt_deep(x), "calls itself without an end"),
         (lambda: 0, "Compare your function's arguments"),
-        (lambda x: jax.pmap(axis_name="d"), "write `@partial(jax.pmap, …)`"),  # pyright: ignore[reportCallIssue]
+        (lambda x: partial(jax.pmap, axis_name="d")(), "write `@partial(jax.pmap, …)`"),  # pyright: ignore[reportCallIssue]
         (lambda x: jax.vmap(in_axes=0), "write `@partial(jax.vmap, …)`"),  # pyright: ignore[reportCallIssue]
     ],
 )
