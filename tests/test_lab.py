@@ -426,6 +426,41 @@ def test_the_courses_own_folders_are_refused(course):
     assert sources(given[0]) == ["x = 1"] and nbformat.read(given[0], as_version=4).cells[1].outputs
 
 
+def test_what_is_made_anew_or_removed_is_refused(course, tmp_path, monkeypatch):
+    """`make clean`, a set-up and git act on these without looking for notebooks."""
+    given, root = publish(course, "x = 1"), tmp_path / "checkout"
+    monkeypatch.setattr(lab, "_PACKAGE", root / "tpulab")
+    for name in ("tpulab", "course", "real"):
+        (root / name).mkdir(parents=True)
+    (root / "course" / "build.py").touch()
+    (root / "link").symlink_to(root / "real" / ".." / "build")
+    for folder in (root, root / "build", root / ".venv/a/b", root / ".git", root / "link/x", Path(sys.prefix) / "x"):
+        with pytest.raises(Stop, match=r"course.*--work DIR") as caught:
+            lab.hand_out(given, folder)
+        assert caught.value.status == WRONG_USE
+        assert not (folder / NAMES[0]).exists()
+    assert lab.hand_out(given, root / "work").new == NAMES
+
+
+def test_a_link_is_the_learners(course, work, tmp_path):
+    lab.hand_out(publish(course, "x = 1"), work)
+    (work / "03_jit.ipynb").rename(tmp_path / "elsewhere.ipynb")
+    (work / "03_jit.ipynb").symlink_to(tmp_path / "elsewhere.ipynb")
+    assert lab.hand_out(publish(course, "x = 1"), work).same == NAMES
+    done = lab.hand_out(publish(course, "x = 2"), work)
+    assert done.beside == (("03_jit.ipynb", "03_jit.new.ipynb"),)
+    assert (work / "03_jit.ipynb").is_symlink() and sources(tmp_path / "elsewhere.ipynb") == ["x = 1"]
+    (work / "03_jit.new.ipynb").rename(tmp_path / "new.ipynb")
+    (work / "03_jit.new.ipynb").symlink_to(tmp_path / "new.ipynb")
+    assert lab.hand_out(publish(course, "x = 3"), work).beside == (("03_jit.ipynb", "03_jit.new-2.ipynb"),)
+
+
+def test_a_list_that_is_a_folder_is_named_itself(course, work):
+    (work / ".tpulab.json").mkdir(parents=True)
+    with pytest.raises(Stop, match=r"/\.tpulab\.json is in the way"):
+        lab.hand_out(publish(course, "x = 1"), work)
+
+
 def test_read_only_course_is_enough(course, work):
     given = publish(course, "x = 1")
     for path in given:
