@@ -52,7 +52,7 @@ notebooks:      ## build the notebooks from course/chapters
 clean:          ## remove .venv*, caches and build outputs; never work/ or progress
 	@inside=$$(find $(OURS) -name .tpulab.json 2>/dev/null | head -n 1); [ -z "$$inside" ] || \
 	  { echo "make clean would remove your notebooks in $${inside%/*}: move that folder away first" >&2; exit 3; }
-	@case "$${WORK#./}/" in .venv*|build/*|dist/*) \
+	@work=$${WORK#"$$PWD"/}; case "$${work#./}/" in .venv*|build/*|dist/*) \
 	  echo "make clean would remove WORK=$$WORK: move your notebooks away and leave WORK out" >&2; exit 3;; esac
 	rm -rf $(OURS)
 	find . -name __pycache__ -type d -not -path "./$${WORK#./}/*" -prune -exec rm -rf {} +

@@ -206,14 +206,14 @@ def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("words", [["WORK=build/mine"], ["WORK=./.venv/mine"], []])
-def test_clean_stops_where_it_would_remove_notebooks(makefile, words):
-    folder = makefile / (words[0].removeprefix("WORK=") if words else "dist/mine")
+@pytest.mark.parametrize("work", ["build/mine", "./.venv/mine", "{}/dist/mine", "work"])
+def test_clean_stops_where_it_would_remove_notebooks(makefile, work):
+    folder = makefile / (work.format(makefile) if work != "work" else "dist/mine")
     folder.mkdir(parents=True)
     (folder / "a.ipynb").touch()
-    if not words:
+    if work == "work":  # another run put them there
         (folder / ".tpulab.json").touch()
-    done = make(makefile, "clean", *words)
+    done = make(makefile, "clean", f"WORK={work.format(makefile)}")
     assert done.returncode and (folder / "a.ipynb").exists()
     assert done.stderr.splitlines()[0].startswith("make clean would remove ")
 
