@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := $(if $(filter Windows_NT,$(OS)),.venv/Scripts,.venv/bin)
 WORK ?= work
+export WORK  # recipes take it from the environment, whatever characters it has
+OURS := .venv .venv-* .venv.lock build dist .pytest_cache .ruff_cache .hypothesis *.egg-info
 # As many workers as cores, four at most: each holds its own JAX.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
@@ -14,8 +16,8 @@ help:           ## say what there is
 
 lab:            ## open the course in JupyterLab (TPU_COMPILER=0 leaves Google's TPU compiler out)
 	@$(PYTHON) bootstrap.py
-	@# Ctrl-C is the way to end it: not an error to report
-	@trap : INT; $(BIN)/python -m tpulab lab --work "$(WORK)" || [ $$? -eq 130 ]
+	@# Ctrl-C is the way to end it, no error to report; make passes a termination on to what it started, hence exec
+	@exec $(BIN)/python -c 'import os, sys; from tpulab.cli import main; status = main(["lab", "--work", os.environ["WORK"]]); sys.exit(0 if status == 130 else status)'
 
 setup:          ## only make .venv and install the course into it
 	@$(PYTHON) bootstrap.py --retry
@@ -48,7 +50,11 @@ notebooks:      ## build the notebooks from course/chapters
 	$(BIN)/python course/build.py
 
 clean:          ## remove .venv*, caches and build outputs; never work/ or progress
-	rm -rf .venv .venv-* build dist .pytest_cache .ruff_cache .hypothesis *.egg-info
-	find . -name __pycache__ -type d -not -path './$(WORK)/*' -prune -exec rm -rf {} +
-	@echo 'Kept: $(WORK)/ (your notebooks) and your progress, which lies in $$TPULAB_HOME or'
-	@echo '  Linux ~/.local/share/tpulab   macOS ~/Library/Application Support/tpulab   Windows %LOCALAPPDATA%\tpulab'
+	@inside=$$(find $(OURS) -name .tpulab.json 2>/dev/null | head -n 1); [ -z "$$inside" ] || \
+	  { echo "make clean would remove your notebooks in $${inside%/*}: move that folder away first" >&2; exit 3; }
+	@work=$${WORK#"$$PWD"/}; case "$${work#./}/" in .venv*|build/*|dist/*) \
+	  echo "make clean would remove WORK=$$WORK: move your notebooks away and leave WORK out" >&2; exit 3;; esac
+	rm -rf $(OURS)
+	find . -name __pycache__ -type d -not -path "./$${WORK#./}/*" -prune -exec rm -rf {} +
+	@printf '%s\n' "Kept: $$WORK/ (your notebooks) and your progress, which lies in \$$TPULAB_HOME or" \
+	  '  Linux ~/.local/share/tpulab   macOS ~/Library/Application Support/tpulab   Windows %LOCALAPPDATA%\tpulab'

@@ -9,6 +9,8 @@ index, certificates, cache) hold. TPU_COMPILER=0 leaves the TPU compiler out, TP
 This file keeps to the Python of 2016, so that an old one can say that it is too old.
 """
 
+import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -24,7 +26,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-STAMP, BUSY, LOG = VENV / "setup.json", VENV / "setup.busy", VENV / "setup.log"
+STAMP, LOG = VENV / "setup.json", VENV / "setup.log"  # the stamp is there only while the set-up is complete
+LOCK = ROOT / ".venv.lock"
+OWN = {"bin", "include", "lib", "lib64", "scripts", "share"}  # what an environment has, in lower case
 OLDEST, NEWEST = (3, 11), (3, 13)  # what requirements/lab.txt is tested on
 COURSE_GB, COMPILER_GB = 2.0, 1.0  # free disk: what is fetched and what it becomes, with room to spare
 COMPILER = "Google's TPU compiler libtpu, under Google's own terms, 720 MB on disk"
@@ -36,12 +40,14 @@ class Problem(Exception):
 
 def version_of(python):
     """Give the version of a Python program, e.g. (3, 11, 7); () if it is no CPython that runs."""
-    code = "import sys, platform as p; print(*sys.version_info[:3] if p.python_implementation() == 'CPython' else ())"
+    code = "import sys, platform as p; print('\\nIt is', p.python_implementation(), *sys.version_info[:3])"
     try:
-        words = subprocess.check_output([str(python), "-c", code], stderr=subprocess.DEVNULL).split()
+        said = subprocess.check_output([str(python), "-c", code], stderr=subprocess.DEVNULL)
     except (OSError, subprocess.CalledProcessError):
         return ()
-    return tuple(int(word) for word in words)
+    # A sitecustomize or an exit handler may print lines of its own.
+    found = re.search(rb"^It is CPython (\d+) (\d+) (\d+)\s*$", said, re.MULTILINE)
+    return tuple(int(number) for number in found.groups()) if found else ()
 
 
 def find_python(version):
@@ -151,11 +157,20 @@ def make_venv(python):
     """Make `.venv` anew.
 
     Raises:
-        Problem: something else has the name, the venv module is missing, or it could not write.
+        Problem: something else has the name, it holds notebooks, the venv module is missing, or it could not write.
     """
+    if os.pathsep in str(VENV):
+        raise Problem(f"{ROOT} has a {os.pathsep!r} in its path, which no environment can have. Rename that folder.")
     if os.path.lexists(str(VENV)) and not VENV.is_dir():
         raise Problem(f"{VENV} is in the way: it is no folder. Move it away, and run the same command again.")
-    if subprocess.call([python, "-c", "import venv, ensurepip"], stderr=subprocess.DEVNULL):
+    for folder, inside, files in os.walk(str(VENV)):
+        if Path(folder) == VENV:
+            inside[:] = [name for name in inside if name.lower() not in OWN]
+        if any(name.endswith(".ipynb") for name in files):
+            raise Problem(
+                f"{folder} holds notebooks, and {VENV} has to be made anew. Move them to a folder of your own."
+            )
+    if subprocess.call([python, "-c", "import venv, ensurepip"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
         raise Problem(
             "{} has no venv module. On Debian and Ubuntu: sudo apt install python{}.{}-venv; elsewhere install a "
             "complete Python. Then run the same command again.".format(python, *version_of(python)[:2])
@@ -211,13 +226,14 @@ def say(text):
     sys.stdout.flush()
 
 
-def set_up(extra, compiler, retry):
+def set_up(extra, compiler, retry, locked=False):
     """Bring `.venv` up to date and note what it holds.
 
     Args:
         extra: "lab" or "dev".
         compiler: "yes", "no", or "keep" for as it is.
         retry: try the compiler again even if it could not be had last time.
+        locked: no other set-up runs here.
 
     Raises:
         Problem: it cannot be done here and now.
@@ -225,9 +241,8 @@ def set_up(extra, compiler, retry):
     python = choose_python()
     version = version_of(python)[:2]
     stamp = read_stamp()
-    usable = not BUSY.exists() and version_of(PYTHON)[:2] == version
-    usable = usable and stamp.get("root", str(ROOT)) == str(ROOT)
-    had = set(stamp.get("extras", ())) if usable else set()
+    usable = stamp.get("root") == str(ROOT) and version_of(PYTHON)[:2] == version
+    had = set(stamp["extras"]) if usable else set()
     current = usable and stamp.get("inputs") == inputs()
     wants_compiler = compiler == "yes" or (compiler == "keep" and "tpu" in had)
     wants_compiler = wants_compiler and (retry or not current or not stamp.get("compiler_failed"))
@@ -237,13 +252,18 @@ def set_up(extra, compiler, retry):
         if retry:
             say(f"Already set up: {VENV}")
         return
+    if not locked:
+        with lock():
+            set_up(extra, compiler, retry, locked=True)  # another may have done it meanwhile
+        return
     need_space(COURSE_GB if not usable else COURSE_GB / 4 if course_missing else 0)
     started = time.time()
     say(f"Setting up the course in {VENV} with Python {'.'.join(map(str, version))}: some minutes the first time.")
     try:
+        if STAMP.exists():
+            STAMP.unlink()  # what is cut short from here on is made anew
         if not usable:
             make_venv(python)
-        BUSY.touch()
         if course_missing:
             say("  installing the course, JAX and JupyterLab ...")
             had |= {extra, "lab"}
@@ -251,10 +271,49 @@ def set_up(extra, compiler, retry):
         failed = not add_compiler() if compiler_missing else bool(stamp.get("compiler_failed")) and current
         had = had - {"tpu"} if failed else had | {"tpu"} if compiler_missing else had
         write_stamp({"inputs": inputs(), "root": str(ROOT), "extras": sorted(had), "compiler_failed": failed})
-        BUSY.unlink()
     except OSError as error:
         raise explain(str(error), f"Writing to {VENV}") from None
     say(f"Set up in {time.time() - started:.0f} s.")
+
+
+@contextlib.contextmanager
+def lock():
+    """Let one set-up at a time run here; the others wait. The system gives the lock back, however this ends.
+
+    Raises:
+        Problem: the folder may not be written to.
+    """
+    try:
+        stream = LOCK.open("a")
+    except OSError as error:
+        raise explain(str(error), f"Writing to {LOCK}") from None
+    with stream:
+        waits = False
+        while not try_lock(stream):
+            if not waits:
+                say("Another set-up is running here; waiting for it to end.")
+            waits = True
+            time.sleep(0.2)
+        yield
+
+
+def try_lock(stream):
+    """Lock an open file, for as long as it is open; False if another process has it."""
+    try:
+        if os.name == "nt":
+            import msvcrt
+
+            stream.seek(0)
+            msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
+            return False
+        say(f"This disk has no locks ({error.strerror}): run one set-up at a time.")
+    return True
 
 
 def need_space(gigabytes):

@@ -134,7 +134,7 @@ def problems(only: str = "", folder: Path = NOTEBOOKS) -> list[str]:
             continue
         found += [
             f"{path.name}: {text}; rebuild with --chapter {source.slug}"
-            for text in _stale(book, notebook.assemble(source, one))
+            for text in _stale(path, book, notebook.assemble(source, one))
         ]
     if not only:
         slugs = {source.slug for source, _ in pairs}
@@ -154,13 +154,18 @@ def _stale_pages(pairs: list[pages.Pair]) -> list[str]:
     ]
 
 
-def _stale(book: nbformat.NotebookNode, fresh: nbformat.NotebookNode) -> list[str]:
+def _stale(path: Path, book: nbformat.NotebookNode, fresh: nbformat.NotebookNode) -> list[str]:
     if notebook.sources(book) != notebook.sources(fresh):
         return ["differs from its chapter's source"]
     code = [cell for cell in book.cells if cell.cell_type == "code"]
     if [cell.execution_count for cell in code] != list(range(1, len(code) + 1)):
         return ["its outputs were cleared or its cells ran out of order"]
-    if book.metadata.get("tpulab", {}).get("digest") != notebook.digest(book):
+    # What only running gives is taken from the file: outputs, and which Python it was.
+    for cell, ran in zip(fresh.cells, book.cells, strict=True):
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = ran.outputs, ran.execution_count
+    fresh.metadata["language_info"] = book.metadata.get("language_info", {}) | fresh.metadata["language_info"]
+    if path.is_symlink() or path.read_bytes() != notebook.text(fresh).encode():
         return ["was edited by hand"]
     return []
 
@@ -180,6 +185,8 @@ def main(
         if edition is Edition.instructor:
             if out is None:
                 raise typer.BadParameter("say where the instructor edition goes: --edition instructor OUT")
+            if out.resolve() == NOTEBOOKS.resolve():
+                raise typer.BadParameter(f"{out} is where the learner edition lies; choose another folder")
             written = build_instructor(out, only)
         else:
             written = build(only, out or NOTEBOOKS)
@@ -194,6 +201,15 @@ def main(
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(main)
-    app()
+    try:
+        status = app(standalone_mode=False)
+    except KeyboardInterrupt:
+        status = 130
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # not typer's and click's own
+            raise
+        print(f"{error.format_message()} (python course/build.py --help)", file=sys.stderr)  # pyright: ignore[reportAttributeAccessIssue]
+        status = 2
+    sys.exit(status)

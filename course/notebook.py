@@ -120,18 +120,23 @@ def keep_volatile(book: nbformat.NotebookNode, previous: nbformat.NotebookNode |
 
 
 def write(book: nbformat.NotebookNode, path: Path) -> None:
-    """Store a notebook; an executed one with a digest by which a later edit is found.
+    """Store a notebook.
 
     Raises:
         Malformed: it is larger than a notebook may be.
     """
+    content = text(book)
+    if len(content.encode()) > MAX_BYTES:
+        raise Malformed(f"{path.name}: {len(content.encode()):,} bytes; at most {MAX_BYTES:,}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content, encoding="utf-8", newline="\n")
+
+
+def text(book: nbformat.NotebookNode) -> str:
+    """Give what a notebook's file holds; an executed one gets a digest by which a later edit is found."""
     if any(cell.get("execution_count") for cell in book.cells):
         book.metadata["tpulab"] = {"digest": digest(book)}
-    text = nbformat.writes(book) + "\n"
-    if len(text.encode()) > MAX_BYTES:
-        raise Malformed(f"{path.name}: {len(text.encode()):,} bytes; at most {MAX_BYTES:,}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8", newline="\n")
+    return nbformat.writes(book) + "\n"
 
 
 def digest(book: nbformat.NotebookNode) -> str:

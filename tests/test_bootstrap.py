@@ -44,8 +44,7 @@ def test_no_network_is_one_line_and_the_next_run_starts_anew(clone):
     assert "pip cannot reach its package index" in said
     assert "setup.log" in said
     assert (clone / ".venv/setup.log").read_text(encoding="utf-8")
-    assert (clone / ".venv/setup.busy").exists(), "so the next run makes the environment anew"
-    assert not (clone / ".venv/setup.json").exists()
+    assert not (clone / ".venv/setup.json").exists(), "so the next run makes the environment anew"
 
 
 def test_no_venv_module_is_one_line(clone, tmp_path):
@@ -79,7 +78,8 @@ def venv(tmp_path, monkeypatch) -> Path:
     folder = tmp_path / ".venv"
     folder.mkdir()
     monkeypatch.setattr(bootstrap, "VENV", folder)
-    for name in ("STAMP", "BUSY", "LOG"):
+    monkeypatch.setattr(bootstrap, "LOCK", tmp_path / ".venv.lock")
+    for name in ("STAMP", "LOG"):
         monkeypatch.setattr(bootstrap, name, folder / getattr(bootstrap, name).name)
     monkeypatch.setattr(bootstrap, "PYTHON", Path(sys.executable))
     bootstrap.write_stamp(
@@ -135,14 +135,105 @@ def test_without_the_compiler_the_course_opens(done, monkeypatch, capsys):
     assert len(done) == 2, "make setup does"
 
 
-def test_an_interrupted_or_moved_environment_is_made_anew(done):
-    bootstrap.BUSY.touch()
+def test_an_interrupted_or_moved_environment_is_made_anew(done, monkeypatch):
+    bootstrap.STAMP.write_text(json.dumps(bootstrap.read_stamp() | {"inputs": "older"}))
+    whole = bootstrap.pip_install
+    monkeypatch.setattr(bootstrap, "pip_install", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        bootstrap.set_up("lab", "no", False)
+    assert not bootstrap.STAMP.exists()
+    monkeypatch.setattr(bootstrap, "pip_install", whole)
     bootstrap.set_up("lab", "no", False)
-    assert done == ["make", "-e .[lab]"]
-    assert not bootstrap.BUSY.exists()
+    assert done == ["make", "-e .[lab]"], "even one that was cut short before pip was there"
     bootstrap.STAMP.write_text(json.dumps(bootstrap.read_stamp() | {"root": "elsewhere"}))
     bootstrap.set_up("lab", "no", False)
     assert done[2:] == ["make", "-e .[lab]"]
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_second_set_up_waits_for_the_first(done, monkeypatch, capsys):
+    """It neither clears what the first makes nor does its work again."""
+    bootstrap.STAMP.unlink()
+    with bootstrap.lock(), bootstrap.LOCK.open("a") as other:
+        assert not bootstrap.try_lock(other)
+    note = {"inputs": bootstrap.inputs(), "root": str(ROOT), "extras": ["lab"], "compiler_failed": False}
+    first = bootstrap.LOCK.open("a")
+    assert bootstrap.try_lock(first), "given back"
+
+    def first_ends(seconds):
+        bootstrap.write_stamp(note)
+        first.close()
+
+    monkeypatch.setattr(bootstrap.time, "sleep", first_ends)
+    bootstrap.set_up("lab", "no", False)
+    assert done == []
+    assert capsys.readouterr().out == "Another set-up is running here; waiting for it to end.\n"
+
+
+def test_notebooks_inside_are_not_cleared_away(clone):
+    mine = clone / ".venv/mine/deep/03_jit.ipynb"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    assert "mine/deep holds notebooks" in one_line(set_up(clone, **UNREACHABLE))
+    assert mine.read_text() == "mine"
+
+
+def test_a_path_that_no_environment_can_have(clone):
+    odd = clone.rename(clone.with_name("a:b"))
+    assert "Rename that folder" in one_line(set_up(odd, **UNREACHABLE))
+
+
+def test_a_python_that_prints_more_than_it_was_asked(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text("import atexit; print('hello 1'); atexit.register(print, 'bye')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert bootstrap.version_of(sys.executable) == sys.version_info[:3]
+    assert bootstrap.version_of("/bin/echo") == ()
+
+
+@pytest.fixture
+def makefile(tmp_path) -> Path:
+    """Copy the Makefile into a folder where nothing is set up."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "bootstrap.py").touch()
+    return tmp_path
+
+
+def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = ["make", "-C", str(folder), "--no-print-directory", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("work", ["build/mine", "./.venv/mine", "{}/dist/mine", "work"])
+def test_clean_stops_where_it_would_remove_notebooks(makefile, work):
+    folder = makefile / (work.format(makefile) if work != "work" else "dist/mine")
+    folder.mkdir(parents=True)
+    (folder / "a.ipynb").touch()
+    if work == "work":  # another run put them there
+        (folder / ".tpulab.json").touch()
+    done = make(makefile, "clean", f"WORK={work.format(makefile)}")
+    assert done.returncode and (folder / "a.ipynb").exists()
+    assert done.stderr.splitlines()[0].startswith("make clean would remove ")
+
+
+def test_clean_removes_the_rest(makefile):
+    for name in (".venv/bin", "build/lib", "tpulab/__pycache__", "it's mine/__pycache__"):
+        (makefile / name).mkdir(parents=True)
+    assert make(makefile, "clean", "WORK=it's mine").returncode == 0
+    assert sorted(path.name for path in makefile.iterdir()) == ["Makefile", "bootstrap.py", "it's mine", "tpulab"]
+    assert (makefile / "it's mine/__pycache__").exists() and not (makefile / "tpulab/__pycache__").exists()
+
+
+@pytest.mark.parametrize("name", ["it's mine", 'a "b" c'])
+def test_a_folder_of_any_name_reaches_the_lab(makefile, name):
+    (makefile / ".venv/bin").mkdir(parents=True)
+    python = makefile / ".venv/bin/python"
+    python.write_text('#!/bin/sh\necho "$WORK"\n')
+    python.chmod(0o755)
+    done = make(makefile, "lab", f"WORK={name}")
+    assert (done.stdout, done.stderr) == (f"{name}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -151,13 +242,12 @@ def test_an_interrupted_or_moved_environment_is_made_anew(done):
 def test_a_damaged_note_counts_as_none(done, text):
     bootstrap.STAMP.write_text(text)
     bootstrap.set_up("lab", "no", False)
-    assert done == ["-e .[lab]"]
+    assert done == ["make", "-e .[lab]"]
     assert bootstrap.read_stamp()["extras"] == ["lab"]
 
 
 def test_a_full_disk_is_said_before_anything_is_fetched(done, monkeypatch):
     bootstrap.STAMP.unlink()
-    bootstrap.BUSY.touch()
     monkeypatch.setattr(bootstrap.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**10, 10**10, 10**9))
     with pytest.raises(bootstrap.Problem, match=r"takes 2\.0 GB of disk and 1\.0 GB are free"):
         bootstrap.set_up("lab", "no", False)

@@ -121,6 +121,39 @@ def test_interrupted(run, monkeypatch):
     assert err in ("", "tpulab: interrupted\n")
 
 
+def shell(words, **environment):
+    command = ["sh", "-c", f'"{sys.executable}" -m tpulab {words}']
+    return subprocess.run(command, capture_output=True, env=os.environ | environment, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("progress >&-", "standard output is closed"),
+        ("progress >/dev/full", "cannot write to standard output (No space left on device)"),
+        ("progress --json >/dev/full", "cannot write to standard output"),
+        ("--help >/dev/full", "cannot write to standard output"),
+    ],
+)
+def test_an_output_that_takes_nothing_is_one_line(words, says):
+    done = shell(words)
+    assert done.returncode == 3 and one_line(done.stderr.decode(), says)
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "2>/dev/full", "<&- 2>&-"])
+def test_without_a_stream_for_errors_the_status_tells(closed):
+    done = shell(f"progress --restore nonsense {closed}")
+    assert (done.returncode, done.stdout, done.stderr) == (2, b"", b"")
+    assert shell(f"--version {closed}").returncode == 0
+
+
+def test_characters_that_the_output_does_not_have(tmp_path):
+    done = shell(f"lab --copy-only --work '{tmp_path}/Übung'", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0 and b"/\\xdcbung: " in done.stdout, done.stderr
+    done = shell("progress --class 'Übung'", PYTHONIOENCODING="ascii")
+    assert done.returncode == 2 and one_line(done.stderr.decode(), "\\xdcbung")
+
+
 def test_a_reader_that_leaves_is_no_error():
     done = subprocess.run(
         f'"{sys.executable}" -c "import sys; from tpulab.cli import main; sys.exit(main([\'progress\']))" | true',

@@ -117,6 +117,19 @@ def test_devices():
         assert check.ok is False and error in check.found and check.remedy
 
 
+def test_the_remedy_for_devices_fits_the_cause(monkeypatch):
+    hangs, fails = {"error": "no answer within 90 s"}, {"error": "RuntimeError: no backend"}
+    for name in checks._STEER_JAX:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(checks, "_has_tpu", lambda: False)
+    assert checks.devices(hangs).remedy == checks.devices(fails).remedy == checks._REBUILD
+    monkeypatch.setenv("JAX_PLATFORMS", "nonsense")
+    monkeypatch.setenv("XLA_FLAGS", "--nonsense")
+    assert checks.devices(fails).remedy.startswith("unset JAX_PLATFORMS, XLA_FLAGS and run `tpulab doctor` again")
+    monkeypatch.setattr(checks, "_has_tpu", lambda: True)
+    assert "other TPU programs" in checks.devices(hangs).remedy
+
+
 def test_memory(monkeypatch):
     assert checks.memory(8.04) == Check("memory", True, "8.0 GB free", "", 8.0)
     assert checks.memory(0.4).ok is False and "1 GB" in checks.memory(0.4).remedy
@@ -291,6 +304,19 @@ def test_a_check_that_breaks_is_a_row(monkeypatch):
     assert row(report, "kernel").ok is True
 
 
+def test_what_was_found_is_one_line_that_steers_no_terminal():
+    report = examine(first_cell={"error": "red \x1b[31m\nand more\u2028still\x07"})
+    assert row(report, "devices").found == "a notebook's first cell fails: red [31m and more still"
+
+
+def test_lines_of_others_are_no_answer(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import atexit, os; print('hello', end=''); atexit.register(os.write, 1, b'bye\\n{}\\n')"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    assert probe.ask("jupyterlab", 60) == {"version": importlib.metadata.version("jupyterlab")}
+
+
 def test_every_failed_check_has_a_remedy():
     error = {"error": "it is all broken"}
     for check in examine(first_cell=error, kernel=error, jupyterlab=error).failed:
@@ -351,6 +377,10 @@ def test_question_that_hangs_or_dies(tmp_path, monkeypatch):
     assert probe.ask("first-cell", 1.5) == {"error": "no answer within 1.5 s"}
     file.write_text("import os; os._exit(134)")
     assert probe.ask("first-cell", 60) == {"error": "it ended with status 134"}
+    file.write_text("import os; os.kill(os.getpid(), 11)")
+    assert probe.ask("first-cell", 60) == {"error": "it was ended by signal 11"}
+    file.write_text("import os; os._exit(0)")
+    assert probe.ask("first-cell", 60) == {"error": "it ended without an answer"}
     file.write_text("import time; time.sleep(60)")
     monkeypatch.setattr(probe, "_answer", interrupt)
     before = time.monotonic()

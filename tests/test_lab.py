@@ -4,7 +4,6 @@ import contextlib
 import errno
 import json
 import os
-import re
 import resource
 import signal
 import socket
@@ -427,6 +426,41 @@ def test_the_courses_own_folders_are_refused(course):
     assert sources(given[0]) == ["x = 1"] and nbformat.read(given[0], as_version=4).cells[1].outputs
 
 
+def test_what_is_made_anew_or_removed_is_refused(course, tmp_path, monkeypatch):
+    """`make clean`, a set-up and git act on these without looking for notebooks."""
+    given, root = publish(course, "x = 1"), tmp_path / "checkout"
+    monkeypatch.setattr(lab, "_PACKAGE", root / "tpulab")
+    for name in ("tpulab", "course", "real"):
+        (root / name).mkdir(parents=True)
+    (root / "course" / "build.py").touch()
+    (root / "link").symlink_to(root / "real" / ".." / "build")
+    for folder in (root, root / "build", root / ".venv/a/b", root / ".git", root / "link/x", Path(sys.prefix) / "x"):
+        with pytest.raises(Stop, match=r"course.*--work DIR") as caught:
+            lab.hand_out(given, folder)
+        assert caught.value.status == WRONG_USE
+        assert not (folder / NAMES[0]).exists()
+    assert lab.hand_out(given, root / "work").new == NAMES
+
+
+def test_a_link_is_the_learners(course, work, tmp_path):
+    lab.hand_out(publish(course, "x = 1"), work)
+    (work / "03_jit.ipynb").rename(tmp_path / "elsewhere.ipynb")
+    (work / "03_jit.ipynb").symlink_to(tmp_path / "elsewhere.ipynb")
+    assert lab.hand_out(publish(course, "x = 1"), work).same == NAMES
+    done = lab.hand_out(publish(course, "x = 2"), work)
+    assert done.beside == (("03_jit.ipynb", "03_jit.new.ipynb"),)
+    assert (work / "03_jit.ipynb").is_symlink() and sources(tmp_path / "elsewhere.ipynb") == ["x = 1"]
+    (work / "03_jit.new.ipynb").rename(tmp_path / "new.ipynb")
+    (work / "03_jit.new.ipynb").symlink_to(tmp_path / "new.ipynb")
+    assert lab.hand_out(publish(course, "x = 3"), work).beside == (("03_jit.ipynb", "03_jit.new-2.ipynb"),)
+
+
+def test_a_list_that_is_a_folder_is_named_itself(course, work):
+    (work / ".tpulab.json").mkdir(parents=True)
+    with pytest.raises(Stop, match=r"/\.tpulab\.json is in the way"):
+        lab.hand_out(publish(course, "x = 1"), work)
+
+
 def test_read_only_course_is_enough(course, work):
     given = publish(course, "x = 1")
     for path in given:
@@ -648,24 +682,40 @@ def wait_until_gone(folder):
     return False
 
 
-def test_ending_it_is_no_error_of_make(tmp_path):
-    """The recipe of `make lab` with a course that, interrupted, ends as ours does."""
-    (recipe,) = re.findall(r"^\t@(trap .*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\ntrap 'echo Stopped.; exit 130' INT\necho up\nwhile :; do sleep 0.05; done\n")
-    python.chmod(0o755)
-    (tmp_path / "Makefile").write_text(f"BIN := {tmp_path}\nWORK := work\nlab:\n\t@{recipe}\n")
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_ending_make_ends_the_lab(tmp_path, ending):
+    """Ctrl-C, which all of a terminal get, is no error of make; a termination of make alone reaches the lab."""
+    (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "bootstrap.py").touch()
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").symlink_to(sys.executable)
+    package = tmp_path / "tpulab"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "cli.py").write_text(
+        "import signal, time\n"
+        "def main(words):\n"
+        "    signal.signal(signal.SIGTERM, signal.default_int_handler)\n"
+        "    try:\n"
+        "        print('up', *words, flush=True)\n"
+        "        time.sleep(60)\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('Stopped.', flush=True)\n"
+        "        return 130\n"
+    )
     child = subprocess.Popen(
-        ["make", "-C", str(tmp_path), "--no-print-directory", "lab"],
+        ["make", "-C", str(tmp_path), "--no-print-directory", "lab", f"PYTHON={sys.executable}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    assert child.stdout and child.stdout.readline() == "up\n"
-    os.killpg(child.pid, signal.SIGINT)
-    assert child.communicate(timeout=20)[0] == "Stopped.\n"
+    assert child.stdout and child.stdout.readline() == "up lab --work work\n"
+    (os.killpg if ending == signal.SIGINT else os.kill)(child.pid, ending)
+    said = child.communicate(timeout=20)[0]
+    assert "Stopped.\n" in said and (ending == signal.SIGTERM or said == "Stopped.\n")
 
 
 def test_shut_down_from_its_page_is_success(running):

@@ -205,7 +205,7 @@ def _cut_short(clone: Path, env: dict[str, str]) -> None:
         start_new_session=True,
     )
     deadline = time.monotonic() + 120
-    while not (clone / ".venv" / "setup.busy").exists() and time.monotonic() < deadline:
+    while not (clone / ".venv" / "setup.log").exists() and time.monotonic() < deadline:
         time.sleep(0.2)
     time.sleep(3)
     os.killpg(process.pid, signal.SIGKILL)

@@ -18,6 +18,7 @@ MEMORY_GB = 1.0  # a kernel after work on 8 simulated devices holds about 0.3 GB
 DISK_GB = 0.5
 # What jupyter_client replaces by the Python that runs it.
 _THIS_PYTHON = ("python", f"python{sys.version_info[0]}", f"python{sys.version_info[0]}.{sys.version_info[1]}")
+_STEER_JAX = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "XLA_FLAGS", "LIBTPU_INIT_ARGS")
 _INSTALL = "pip install 'tpulab[lab]'"
 _REBUILD = f"rebuild the environment (in a clone: make clean setup; elsewhere: {_INSTALL} in a fresh one)"
 
@@ -100,9 +101,12 @@ def versions_fit() -> Check:
 def devices(first_cell: Mapping[str, Any]) -> Check:
     """Look at the devices that a notebook's first cell finds."""
     if error := first_cell.get("error"):
-        remedy = (
-            "restart the machine's other TPU programs, or set JAX_PLATFORMS=cpu" if "no answer" in error else _REBUILD
-        )
+        if "no answer" in error and _has_tpu():
+            remedy = "restart the machine's other TPU programs, or set JAX_PLATFORMS=cpu"
+        else:
+            remedy = _REBUILD
+            if steering := [name for name in _STEER_JAX if os.environ.get(name)]:
+                remedy = f"unset {', '.join(steering)} and run `tpulab doctor` again; if that does not help, {_REBUILD}"
         return Check("devices", False, f"a notebook's first cell fails: {error}", remedy)
     kind = f"{first_cell['devices']} x {first_cell['kind']}"
     return Check("devices", True, f"{kind}; more are simulated when a chapter asks for them", "", kind)
@@ -241,6 +245,11 @@ def _is_there(path: Path) -> bool:
         return path.exists()
     except OSError:
         return False
+
+
+def _has_tpu() -> bool:
+    """Say whether the system shows a TPU's chips, by the names under which their drivers do."""
+    return any(Path("/dev").glob("accel*")) or any(Path("/dev").glob("vfio/[0-9]*"))
 
 
 def _libtpu() -> str:

@@ -49,8 +49,8 @@ def lab_command(
 ) -> None:
     """Bring the notebooks to your folder and open them.
 
-    Run it again after an update: new chapters come, what you have not changed is replaced, and what you
-    have changed is never overwritten.
+    Run it again after an update: new chapters come, what you have not changed is replaced, and a notebook in
+    which you have changed a cell's text is never overwritten. Outputs do not count as changes.
     """
     from . import lab, server
 

@@ -1,7 +1,7 @@
 """Is this machine ready for the course? All checks, one verdict, and a code that an instructor can collect."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .. import __version__
@@ -86,6 +86,12 @@ def _rows(name: str, look: Callable[[], Check | list[Check]]) -> list[Check]:
     try:
         found = look()
     except Exception as error:
-        why = " ".join(f"cannot be looked at, {type(error).__name__}: {error}".split())
-        return [Check(name, False, why, "mend what it names and run `tpulab doctor` again")]
-    return found if isinstance(found, list) else [found]
+        why = f"cannot be looked at, {type(error).__name__}: {error}"
+        found = Check(name, False, why, "mend what it names and run `tpulab doctor` again")
+    rows = found if isinstance(found, list) else [found]
+    return [replace(row, found=_plain(row.found), remedy=_plain(row.remedy)) for row in rows]
+
+
+def _plain(text: str) -> str:
+    """Make one line of a text, without what steers a terminal."""
+    return "".join(character for character in " ".join(text.split()) if character.isprintable())

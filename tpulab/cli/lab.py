@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from .status import UNFINISHED, WRONG_USE, Stop
 
 MANIFEST = ".tpulab.json"
 _FORMAT = 1
+# Of a checkout: what git or the course own, and what is removed or made anew without asking.
+_OF_CHECKOUT = (".git", ".ci", ".venv", "benchmarks", "build", "course", "dist", "notebooks", "requirements", "tests")
 _PACKAGE = Path(__file__).parent.parent
 _NO_NOTEBOOK = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # what reading another file raises
 
@@ -56,8 +59,8 @@ def course_notebooks() -> list[Path]:
         Stop: there are none.
     """
     places = [_PACKAGE / "notebooks"]
-    if (_PACKAGE.parent / "course" / "build.py").is_file():
-        places.append(_PACKAGE.parent / "notebooks")
+    if root := _checkout():
+        places.append(root / "notebooks")
     for place in places:
         if found := sorted(place.glob("[0-9][0-9]_*.ipynb")):
             return found
@@ -83,7 +86,8 @@ def absolute(folder: str, option: str) -> Path:
 def hand_out(notebooks: list[Path], folder: Path) -> HandedOut:
     """Copy notebooks into the learner's folder, outputs cleared; what the learner has changed stays.
 
-    A notebook counts as touched when a source or attachment of some cell differs from what was handed out. One
+    A notebook counts as touched when a source or attachment of some cell differs from what was handed out, or when
+    the learner has put a link in its place. One
     that is missing is brought; one that is not touched is replaced; one that is touched, or that this
     folder's list does not know, is never written to: a new version goes beside it, once.
 
@@ -159,7 +163,7 @@ def _hand_out_one(folder: Path, name: str, fresh: dict[str, Any], manifest: dict
         what = "same"
     elif not os.path.lexists(path):
         what = "new"
-    elif there and there == given.get("sources"):
+    elif there and there == given.get("sources") and not path.is_symlink():
         what = "updated"
     else:
         return "kept", _put_beside(folder, name, fresh, manifest)
@@ -186,8 +190,8 @@ def _put_beside(folder: Path, name: str, fresh: dict[str, Any], manifest: dict[s
 def _may_take(path: Path, wanted: str, manifest: dict[str, Any]) -> bool:
     """Say whether a name beside is free, holds this version already, or an earlier one that nobody touched."""
     there = _fingerprint_of(path)
-    is_untouched = there and there in (wanted, manifest.get(path.name, {}).get("sources"))
-    return bool(is_untouched) or not os.path.lexists(path)
+    given = None if path.is_symlink() else manifest.get(path.name, {}).get("sources")
+    return bool(there and there in (wanted, given)) or not os.path.lexists(path)
 
 
 def _names_beside(name: str) -> Iterator[str]:
@@ -234,10 +238,21 @@ def _note(folder: Path, manifest: dict[str, Any], name: str, entry: dict[str, An
 
 
 def _refuse_course_folder(folder: Path, notebooks: list[Path]) -> None:
-    place = folder.resolve()
-    for own in {_PACKAGE.resolve(), *(path.parent.resolve() for path in notebooks)}:
-        if place == own or own in place.parents:
-            raise Stop(f"{folder} belongs to the course itself; choose a folder of your own with --work DIR", WRONG_USE)
+    """Refuse what belongs to the course: make, git, an update or a set-up act there without looking for notebooks."""
+    place, root = folder.resolve(), _checkout()
+    own = [_PACKAGE, Path(sys.prefix), *(path.parent for path in notebooks)]
+    own += [root / name for name in _OF_CHECKOUT] + [*root.glob(".venv*")] if root else []
+    taken = {path.resolve() for path in own}
+    if taken & {place, *place.parents} or (root and place == root.resolve()):
+        raise Stop(
+            f"{folder} belongs to the course or its Python; choose a folder of your own with --work DIR", WRONG_USE
+        )
+
+
+def _checkout() -> Path | None:
+    """Give the checkout around the package; None for an installed one."""
+    root = _PACKAGE.parent
+    return root if (root / "course" / "build.py").is_file() else None
 
 
 def _remedy(folder: Path, error: OSError) -> str:
@@ -245,6 +260,6 @@ def _remedy(folder: Path, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None)):
         return f"no room in {folder} ({reason}); free 10 MB there or choose another folder with --work DIR"
     if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
-        what = error.filename or folder
+        what = error.filename2 or error.filename or folder  # the second is what a draft was to become
         return f"{what} is in the way ({reason}); move it or choose another folder with --work DIR"
     return f"cannot write in {folder} ({reason}); choose a folder of yours with --work DIR"

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+_MARK = "tpulab answers: "  # other lines are a sitecustomize's or a package's
+
 
 def ask(question: str, timeout_s: float) -> dict[str, Any]:
     """Ask one question in a fresh process of this Python; see `ask_all`."""
@@ -82,12 +84,15 @@ def _answer(process: subprocess.Popen[str], give_up: float, timeout_s: float) ->
         out, err = process.communicate(timeout=max(0.1, give_up - time.monotonic()))
     except subprocess.TimeoutExpired:
         return {"error": f"no answer within {timeout_s:g} s"}
+    last = (err.strip().splitlines() or [""])[-1][:200]
+    if process.returncode < 0:
+        return {"error": f"it was ended by signal {-process.returncode}" + (f" ({last})" if last else "")}
     if process.returncode:
-        last = (err.strip().splitlines() or [f"it ended with status {process.returncode}"])[-1]
-        return {"error": last[:200]}
-    if not out.strip():
+        return {"error": last or f"it ended with status {process.returncode}"}
+    try:
+        return json.loads(next(line for line in out.split("\n") if line.startswith(_MARK)).removeprefix(_MARK))
+    except (StopIteration, ValueError):
         return {"error": "it ended without an answer"}
-    return json.loads(out.strip().splitlines()[-1])
 
 
 def first_cell() -> dict[str, Any]:
@@ -153,4 +158,4 @@ if __name__ == "__main__":
     sys.path.append(str(Path(__file__).parent.parent.parent))
     with contextlib.redirect_stdout(sys.stderr):
         answer = _ANSWERS[sys.argv[1]]()
-    print(json.dumps(answer))
+    print(f"\n{_MARK}{json.dumps(answer)}", flush=True)
