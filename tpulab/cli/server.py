@@ -191,7 +191,8 @@ def answers(port: int, token: str, ask: tuple[str, str] = ("GET", "/api/status")
     connection = http.client.HTTPConnection(HOST, port, timeout=5)
     try:
         connection.request(*ask, headers={"Authorization": f"token {token}"})
-        return connection.getresponse().status == 200
+        with connection.getresponse() as reply:
+            return reply.status == 200
     except (OSError, http.client.HTTPException):
         return False
     finally:
