@@ -674,7 +674,7 @@ class histogram:
             (rng.integers(-30, 30, size=25), 11),
             (np.array([0, 1, 0, -1]), 1),
             (np.zeros(0, int), 4),
-            (np.array([2**31 - 1, 1, -(2**31), 2_000_000_000, 1, -(2**31) + 2]), 3),
+            (np.array([2**31 - 1, 1, -(2**31), 2_000_000_000, 120_000_001, 1, -(2**31) + 2]), 3),
         ]
         many = [(rng.integers(-50, 400, size=700), 300), (rng.choice([-1, 0, 1, 1, 1, 3], size=150_000), 3)]
         for numbers, bins in cases + many:
