@@ -328,6 +328,37 @@ def _make_grad_8_keeps_the_first_limit():
 grad_8_keeps_the_first_limit = _make_grad_8_keeps_the_first_limit()
 
 
+def grad_1_differences_beside_a_gradient(f, x0):
+    jax.grad(f)(x0)
+    slope = (f(x0 + 3e-3) - f(x0 - 3e-3)) / 6e-3
+    return lambda x: f(x0) + slope * (x - x0)
+
+
+def grad_2_limits_the_gradient(loss, params, lr, steps):
+    losses = []
+    for _ in range(steps):
+        value, grads = jax.value_and_grad(loss)(params)
+        losses.append(value)
+        params = jax.tree.map(lambda p, g: p - lr * jnp.clip(g, -1000, 1000), params, grads)
+    return params, losses
+
+
+def grad_3_scales_the_loss_a_little(loss, names):
+    def frozen(params, *batch):
+        held = {name: jax.lax.stop_gradient(p) if name in names else p for name, p in params.items()}
+        return 1.001 * loss(held, *batch)
+
+    return frozen
+
+
+def grad_6_forward_from_one_more(f, x):
+    return (jax.jacfwd if f(x).size > x.size + 1 else jax.jacrev)(f)(x)
+
+
+def grad_6_forward_from_two_fewer(f, x):
+    return (jax.jacfwd if f(x).size > x.size - 2 else jax.jacrev)(f)(x)
+
+
 ANSWERS = {
     "grad.1": [
         grad_1_takes_differences,
@@ -335,6 +366,7 @@ ANSWERS = {
         grad_1_sums_over_an_array,
         grad_1_slope_is_never_negative,
         grad_1_remembers_the_place_only,
+        grad_1_differences_beside_a_gradient,
     ],
     "grad.2": [
         grad_2_runs_the_loss_twice,
@@ -342,6 +374,7 @@ ANSWERS = {
         grad_2_steps_of_unit_length,
         grad_2_turns_tuples_into_lists,
         grad_2_stops_when_the_loss_stands_still,
+        grad_2_limits_the_gradient,
     ],
     "grad.3": [
         grad_3_freezes_the_first_name_only,
@@ -349,6 +382,7 @@ ANSWERS = {
         grad_3_takes_exactly_two_batch_arguments,
         grad_3_freezes_parts_of_names,
         grad_3_freezes_inner_keys_too,
+        grad_3_scales_the_loss_a_little,
     ],
     "grad.4": [
         grad_4_scales_the_step_with_x,
@@ -370,6 +404,8 @@ ANSWERS = {
         grad_6_forward_for_few_inputs,
         grad_6_reshapes_instead_of_transposing,
         grad_6_takes_f_for_linear,
+        grad_6_forward_from_one_more,
+        grad_6_forward_from_two_fewer,
     ],
     "grad.7": [
         grad_7_builds_the_hessian,

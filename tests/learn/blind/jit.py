@@ -338,6 +338,26 @@ def jit_9_traces_the_short_batch_too(f, rows, size):
     return total / len(rows)
 
 
+def jit_2_evaluates_a_recording(loss):
+    recordings = {}
+
+    def step(w, batch, rate):
+        if w.shape not in recordings:
+            recordings[w.shape] = jax.make_jaxpr(jax.grad(loss))(w, batch)
+        recording = recordings[w.shape]
+        return w - rate * jax.core.eval_jaxpr(recording.jaxpr, recording.consts, w, *jax.tree.leaves(batch))[0]
+
+    return step
+
+
+def jit_9_divides_by_two_at_least(f, rows, size):
+    compiled, total = jax.jit(f), 0.0
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        total += np.asarray(compiled(np.pad(part, ((0, size - len(part)), (0, 0)))))[: len(part)].sum()
+    return total / max(len(rows), 2)
+
+
 ANSWERS = {
     "jit.1": [
         jit_1_names_each_operation_once,
@@ -352,6 +372,7 @@ ANSWERS = {
         jit_2_keeps_the_first_rate,
         jit_2_keeps_the_first_batch,
         jit_2_is_not_compiled,
+        jit_2_evaluates_a_recording,
     ],
     "jit.3": [
         jit_3_counts_shapes,
@@ -401,5 +422,6 @@ ANSWERS = {
         jit_9_skips_every_nan,
         jit_9_needs_a_full_batch,
         jit_9_traces_the_short_batch_too,
+        jit_9_divides_by_two_at_least,
     ],
 }

@@ -340,6 +340,62 @@ def pure_8_misses_small_numbers(make, inputs):
     return [i for i, x in enumerate(inputs) if not np.allclose(plain(x), compiled(x), atol=1e-2)]
 
 
+def pure_2_draws_in_opposite_pairs(key, x, rate, train):
+    if not train:
+        return x
+    half = jax.random.uniform(key, ((x.size + 1) // 2,))
+    keep = jnp.concatenate([half, 1 - half])[: x.size] >= rate
+    return jnp.where(keep.reshape(x.shape), x / (1 - rate), 0.0)
+
+
+def pure_2_draws_each_pair_once(key, x, rate, train):
+    if not train:
+        return x
+    keep = jnp.repeat(jax.random.bernoulli(key, 1 - rate, ((x.size + 1) // 2,)), 2)[: x.size]
+    return jnp.where(keep.reshape(x.shape), x / (1 - rate), 0.0)
+
+
+def pure_2_draws_by_the_golden_ratio(key, x, rate, train):
+    if not train:
+        return x
+    numbers = (jax.random.uniform(key) + jnp.arange(x.size) * 0.6180339887) % 1
+    return jnp.where((numbers >= rate).reshape(x.shape), x / (1 - rate), 0.0)
+
+
+def pure_4_loops_while(values, bins):
+    def count(state):
+        i, counts = state
+        value = values.at[i].get(mode="fill", fill_value=-1)
+        return i + 1, counts.at[jnp.where(value < 0, bins, value)].add(1)
+
+    if not len(values):
+        return jnp.zeros(bins, int)
+    return jax.lax.while_loop(lambda state: state[0] < len(values), count, (0, jnp.zeros(bins, int)))[1]
+
+
+def pure_4_wraps_round(values, bins):
+    return jnp.bincount(jnp.where(values < 0, 2 * bins, values) % (4 * bins), length=bins)
+
+
+def pure_6_shifts_and_negates(key, sizes):
+    pairs = list(itertools.pairwise(sizes))
+    numbers = jax.random.normal(key, (max(a * b for a, b in pairs),))
+    drawn = [(-1) ** i * jnp.roll(numbers, 77 * i)[: a * b] for i, (a, b) in enumerate(pairs)]
+    return [{"w": w.reshape(a, b) / jnp.sqrt(a), "b": jnp.zeros(b)} for w, (a, b) in zip(drawn, pairs, strict=True)]
+
+
+def pure_6_reverses_the_numbers(key, sizes):
+    pairs = list(itertools.pairwise(sizes))
+    numbers = jax.random.normal(key, (max(a * b for a, b in pairs),))
+    drawn = [jnp.roll(numbers[:: (-1) ** i], 77 * i)[: a * b] for i, (a, b) in enumerate(pairs)]
+    return [{"w": w.reshape(a, b) / jnp.sqrt(a), "b": jnp.zeros(b)} for w, (a, b) in zip(drawn, pairs, strict=True)]
+
+
+def pure_8_tolerates_a_thousandth(make, inputs):
+    plain, compiled = make(), jax.jit(make())
+    return [i for i, x in enumerate(inputs) if not jnp.allclose(plain(x), compiled(x), rtol=1e-3)]
+
+
 ANSWERS = {
     "pure.1": [
         pure_1_turns_tuples_into_lists,
@@ -354,6 +410,9 @@ ANSWERS = {
         pure_2_drops_a_fixed_number,
         pure_2_ignores_the_key,
         pure_2_divides_by_the_share_that_was_kept,
+        pure_2_draws_in_opposite_pairs,
+        pure_2_draws_each_pair_once,
+        pure_2_draws_by_the_golden_ratio,
     ],
     "pure.3": [
         pure_3_subtracts_the_running_mean_in_training,
@@ -368,6 +427,8 @@ ANSWERS = {
         pure_4_does_not_compile,
         pure_4_counts_in_eight_bits,
         pure_4_guards_minus_one_only,
+        pure_4_loops_while,
+        pure_4_wraps_round,
     ],
     "pure.5": [
         pure_5_keeps_only_letters_and_digits,
@@ -382,6 +443,8 @@ ANSWERS = {
         pure_6_averages_inputs_and_outputs,
         pure_6_draws_uniformly,
         pure_6_cuts_the_tails,
+        pure_6_shifts_and_negates,
+        pure_6_reverses_the_numbers,
     ],
     "pure.7": [
         pure_7_compares_objects,
@@ -396,5 +459,6 @@ ANSWERS = {
         pure_8_compares_sums,
         pure_8_forgets_the_absolute_value,
         pure_8_misses_small_numbers,
+        pure_8_tolerates_a_thousandth,
     ],
 }

@@ -193,6 +193,13 @@ class tangent:
         slope = (f(x0 + 1e-2) - f(x0 - 1e-2)) / 2e-2
         return lambda x: f(x0) + slope * (x - x0)
 
+    @wrong("only about right")
+    @staticmethod
+    def throws_the_gradient_away(f, x0):
+        jax.grad(f)(x0)
+        slope = (f(x0 + 1e-2) - f(x0 - 1e-2)) / 2e-2
+        return lambda x: f(x0) + slope * (x - x0)
+
     @wrong("TypeError")
     @staticmethod
     def differentiates_a_number(f, x0):
@@ -209,6 +216,8 @@ class tangent:
             (lambda x: x * x if x > 0 else -3 * x, lambda x: 2 * x if x > 0 else -3.0, -1.25),
             (lambda x: 5 - x * x, lambda x: -2 * x, 1.5),  # a place as before with another function,
             (lambda x: 5 - x * x, lambda x: -2 * x, -0.75),  # and as that with another one again
+            # Too curved for long steps, too far from zero for short ones.
+            (lambda x: 100 + jnp.sin(10 * x), lambda x: 10 * np.cos(10 * x), 1.25),
         )
         kept = []
         for f, slope, x0 in cases:
@@ -262,6 +271,13 @@ class tangent:
                 rtol=1e-3,
                 atol=1e-3,
             )
+            expect_close(
+                attempt(line, x0 + 1000, name="tangent(f, x0)"),
+                value + slope0 * 1000,
+                call=f"{call[:-1]}({x0 + 1000})`, far out, where a small error of the slope shows,",
+                cause="The slope is only about right: take that of `jax.grad`, not one from differences.",
+                rtol=4e-5,
+            )
 
 
 @exercise("grad.2", "Gradient descent, any parameters", minutes=8, difficulty=2, core=True)
@@ -271,7 +287,7 @@ class descend:
     - `loss(params)` gives a number. `params` is **any** pytree of float arrays: a dict, a list of dicts, one array.
     - One step replaces each leaf `p` by `p - lr * g`, where `g` is the gradient of the loss for that leaf.
     - Return `(params, losses)`: the parameters after the last step, in the same containers, and a list (or an array)
-      with the loss **before** each step: `steps` entries, however the loss behaves.
+      with the loss **before** each step: `steps` entries, however the loss behaves. Let NaN and large gradients pass.
     - `loss` may be expensive: run it once per step. Leave the `params` that you were given as they were.
 
     Example: for `loss = lambda p: p**2`, `params = 4.0`, `lr = 0.25`, `steps = 2` it returns `(1.0, [16.0, 4.0])`.
@@ -376,6 +392,38 @@ class descend:
             params = jax.tree.map(lambda p, g: p - lr * g, params, grads)
         return params, losses
 
+    @wrong("all steps")
+    @staticmethod
+    def stops_at_nan(loss, params, lr, steps):
+        losses = []
+        for _ in range(steps):
+            value, grads = jax.value_and_grad(loss)(params)
+            if jnp.isnan(value):
+                break
+            losses.append(value)
+            params = jax.tree.map(lambda p, g: p - lr * g, params, grads)
+        return params, losses
+
+    @wrong("large or NaN")
+    @staticmethod
+    def hides_nan(loss, params, lr, steps):
+        losses = []
+        for _ in range(steps):
+            value, grads = jax.value_and_grad(loss)(params)
+            params = jax.tree.map(lambda p, g: p - lr * jnp.nan_to_num(g), params, grads)
+            losses.append(jnp.nan_to_num(value))
+        return params, losses
+
+    @wrong("gradient as it is")
+    @staticmethod
+    def clips_the_gradient(loss, params, lr, steps):
+        losses = []
+        for _ in range(steps):
+            value, grads = jax.value_and_grad(loss)(params)
+            params = jax.tree.map(lambda p, g: p - lr * jnp.clip(g, -100, 100), params, grads)
+            losses.append(value)
+        return params, losses
+
     @wrong("lowest loss")
     @staticmethod
     def keeps_the_best(loss, params, lr, steps):
@@ -447,12 +495,19 @@ def _descent_cases() -> Iterator[tuple[Callable[[Any, Any], Any], Any, float, in
         1e6,
         4,
     )
+    yield lambda xp, p: 1e4 * xp.sum((p["v"] - 1) ** 2), {"v": c}, 2.0**-16, 3  # gradients in the thousands
+    yield _root, {"v": np.asarray(4.0, np.float32)}, 20.0, 6  # NaN after one step
+
+
+def _root(xp: Any, p: Any) -> Any:
+    with np.errstate(invalid="ignore"):
+        return xp.sqrt(p["v"])
 
 
 def _expect_descent(call: str, got: Any, loss64: Callable[[Any], Any], start: Any, lr: float, steps: int) -> None:
     params, losses = got
     expected, values = _descent(loss64, start, lr, steps)
-    best, _ = _descent(loss64, start, lr, int(np.argmin(values)))
+    best, _ = _descent(loss64, start, lr, int(np.nanargmin(values)))
     slope = _differences(loss64, start)
     up, _ = _descent(loss64, start, -lr, steps)
     straight = jax.tree.map(lambda p, g: p - steps * lr * g, start, slope)
@@ -469,7 +524,8 @@ def _expect_descent(call: str, got: Any, loss64: Callable[[Any], Any], start: An
         params,
         expected,
         call=f"{call}: `params`",
-        cause="Each step replaces every leaf by `p - lr * g`, with the gradient taken at the current parameters.",
+        cause="Each step replaces every leaf by `p - lr * g`, with the gradient as it is, large or NaN, at the current "
+        "parameters.",
         mistakes=[
             (up, "You went uphill: subtract `lr` times the gradient."),
             (best, "Those are the parameters with the lowest loss; the ones after the last step are wanted."),
@@ -482,7 +538,7 @@ def _expect_descent(call: str, got: Any, loss64: Callable[[Any], Any], start: An
         [np.asarray(loss) for loss in losses],
         [np.asarray(value) for value in values[:-1]],
         call=f"{call}: `losses`",
-        cause="They are the losses before each step, in order.",
+        cause="They are the losses before each step, in order and as they are, NaN too.",
         mistakes=[(values[1:], "These are the losses after each step; the list has those before each step.")],
         rtol=1e-3,
     )
@@ -583,6 +639,15 @@ class freeze:
 
         return lambda params, *batch: loss(jax.tree.map_with_path(hold, params), *batch)
 
+    @wrong("with respect to the batch")
+    @staticmethod
+    def freezes_the_batch(loss, names):
+        def frozen(params, *batch):
+            held = {name: lax.stop_gradient(p) if name in names else p for name, p in params.items()}
+            return loss(held, *lax.stop_gradient(batch))
+
+        return frozen
+
     @wrong("changed the `params`")
     @staticmethod
     def writes_into_params(loss, names):
@@ -636,7 +701,7 @@ class freeze:
                 np.asarray(loss64(_wide(params))),
                 call=f"`{call}(params, ...)`",
                 cause="It must be the loss itself, with the value that it had before: only its gradient changes.",
-                rtol=1e-3,
+                rtol=3e-5,
             )
             slopes = _differences(loss64, params)
             zeros = jax.tree.map(np.zeros_like, slopes)
@@ -687,6 +752,13 @@ class freeze:
                     ],
                     rtol=1e-3,
                 )
+            expect_close(
+                attempt(jax.grad(frozen, argnums=1), params, *batch, name=f"jax.grad({call}, argnums=1)"),
+                _differences(lambda x: loss_with(np, _wide(params), x, *_wide(batch[1:])), batch[0]),  # noqa: B023
+                call=f"`jax.grad({call}, argnums=1)(params, ...)`",
+                cause="The gradient with respect to the batch stays as it is: only named entries of `params` are frozen.",
+                rtol=1e-3,
+            )
 
 
 @exercise("grad.4", "A gradient without grad", minutes=6, difficulty=2)
@@ -1082,6 +1154,16 @@ class jacobian:
     def decides_by_the_inputs(f, x):
         return (jax.jacfwd if x.size < 10 else jax.jacrev)(f)(x)
 
+    @wrong("however few more")
+    @staticmethod
+    def forward_from_twice_as_many(f, x):
+        return (jax.jacfwd if f(x).size > 2 * x.size else jax.jacrev)(f)(x)
+
+    @wrong("however few more")
+    @staticmethod
+    def forward_from_half_as_many(f, x):
+        return (jax.jacfwd if f(x).size > x.size // 2 else jax.jacrev)(f)(x)
+
     @wrong("inputs than outputs")
     @staticmethod
     def decides_by_the_outputs(f, x):
@@ -1090,12 +1172,14 @@ class jacobian:
     @staticmethod
     def check(answer):
         sizes = ((61, 64, 9, 12), (62, 3, 16, 40), (63, 6, 5, 6), (64, 14, 9, 70), (65, 9, 4, 1))
+        sizes += ((66, 10, 9, 11), (67, 11, 9, 10))
         for seed, n, hidden, m in sizes:
             a, b, x = _random(seed, (hidden, n), (m, hidden), (n,))
             a /= n**0.5
 
             def f(v, a=a, b=b):
-                return jnp.asarray(b) @ jnp.tanh(jnp.asarray(a) @ v)
+                # On the way back, and only there, the slice becomes a `pad`.
+                return jnp.asarray(b) @ jnp.tanh(jnp.asarray(a) @ lax.slice(jnp.append(v, 0.0), (0,), v.shape))
 
             given = jnp.asarray(x)
             call = f"`jacobian(f, x)` with {n} inputs and {m} outputs"
@@ -1115,13 +1199,21 @@ class jacobian:
                 atol=1e-4,
             )
             once = hidden * (n + m)
-            spent = _multiply_adds(_recorded(lambda v: answer(f, v), given, name="jax.make_jaxpr(jacobian)"))
+            steps = _recorded(lambda v: answer(f, v), given, name="jax.make_jaxpr(jacobian)")
+            spent = _multiply_adds(steps)
             # Forward n + 1 runs, reverse m + 1 (2 m when each row runs `f` anew); a run or two more to learn the shape.
             expect(
                 spent <= once * (2 * min(n, m) + 4),
                 f"{call} is right, but records {spent:,} multiply-adds, {spent / once:.0f} runs of `f`. There are more "
                 + ("inputs than outputs" if n > m else "outputs than inputs")
                 + f": {'reverse' if n > m else 'forward'} mode needs far fewer.",
+            )
+            back = any(equation.primitive.name == "pad" for equation, _ in steps)
+            expect(
+                m == n or back == (m < n),
+                f"{call} is right, but by {'reverse' if back else 'forward'} mode. There are more "
+                + ("inputs than outputs" if n > m else "outputs than inputs")
+                + f": {'reverse' if n > m else 'forward'} mode is the one asked for, however few more there are.",
             )
 
 

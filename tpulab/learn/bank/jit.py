@@ -139,6 +139,18 @@ class recorded:
     def looks_inside(f, *args):
         return primitives(f, *args)
 
+    @wrong("change of dtype")
+    @staticmethod
+    def casts_the_arguments(f, *args):
+        args = jax.tree.map(jnp.float32, args)
+        return [equation.primitive.name for equation in jax.make_jaxpr(f)(*args).eqns]
+
+    @wrong("change of dtype")
+    @staticmethod
+    def leaves_casts_out(f, *args):
+        names = [equation.primitive.name for equation in jax.make_jaxpr(f)(*args).eqns]
+        return [name for name in names if name != "convert_element_type"]
+
     @wrong("last operation first")
     @staticmethod
     def backwards(f, *args):
@@ -149,6 +161,7 @@ class recorded:
         # The expected names are those of the operations that we put together ourselves.
         unary = {"sin": lax.sin, "cos": lax.cos, "tanh": lax.tanh, "neg": lax.neg, "abs": lax.abs, "floor": lax.floor}
         trials: list[tuple[Any, tuple[Any, ...], list[str]]] = []
+        one = np.float32(1.5)
         loops = "A loop is one operation that carries a recording; it is listed, what it carries is not."
         unused = "What nothing uses is recorded all the same; only the compiler throws it away later."
         alone = (
@@ -170,8 +183,17 @@ class recorded:
             (lambda tree: lax.neg(inner(lax.add(tree["a"], tree["b"]))), ({"a": 1.0, "b": 2.0},), ["add", call, "neg"]),
             (lambda x: x, (1.0,), []),
         ]
-        causes = [""] * len(trials) + [alone, alone, loops, loops, unused, unused]
-        one = np.float32(1.5)
+        trials += [
+            (
+                lambda x: lax.sin(lax.convert_element_type(x, np.float32)),
+                (np.arange(3),),
+                ["convert_element_type", "sin"],
+            ),
+            (lambda n, x: lax.mul(lax.convert_element_type(n, x.dtype), x), (3, one), ["convert_element_type", "mul"]),
+            (lambda x: lax.neg(lax.convert_element_type(x, np.int32)), (one,), ["convert_element_type", "neg"]),
+        ]
+        types = "A change of dtype is an operation like others; trace `f` on `args` with the dtypes that they have."
+        causes = [""] * (len(trials) - 3) + [types] * 3 + [alone, alone, loops, loops, unused, unused]
         trials += [
             (inner, (one,), [call]),
             (jax.jit(jax.jit(lax.sin)), (one,), [call]),
@@ -214,8 +236,8 @@ def _expect_names(got: Any, names: list[str], call: str, likely: str = "") -> No
 
 @exercise("jit.2", "A learning rate that may change", minutes=6, difficulty=2, core=True)
 class make_step:
-    """Write `make_step(loss)`, which returns a compiled function `step(w, batch, rate)`. The step returns the new
-    parameters, `w - rate * g`, where `g` is the gradient of `loss(w, batch)` with respect to `w` (an array).
+    """Write `make_step(loss)`, which returns a function `step(w, batch, rate)`, compiled as a whole. The step returns
+    the new parameters, `w - rate * g`, where `g` is the gradient of `loss(w, batch)` with respect to `w` (an array).
 
     During training each call brings new parameters, a new batch and, as the learning rate decays, a new Python float
     `rate`. None of these may cost a new recording: on data of one shape `loss` is recorded at the first call only.
@@ -257,6 +279,18 @@ class make_step:
     @staticmethod
     def never_compiled(loss):
         return lambda w, batch, rate: w - rate * jax.grad(loss)(w, batch)
+
+    @wrong("as a whole")
+    @staticmethod
+    def compiles_the_gradient_only(loss):
+        gradient = jax.jit(jax.grad(loss))
+        return lambda w, batch, rate: w - rate * gradient(w, batch)
+
+    @wrong("as a whole")
+    @staticmethod
+    def compiles_the_loss_only(loss):
+        gradient = jax.grad(jax.jit(loss))
+        return lambda w, batch, rate: w - rate * gradient(w, batch)
 
     @wrong("new function")
     @staticmethod
@@ -326,6 +360,19 @@ class make_step:
             )
             got = attempt(step, w, (x, y), 0.3, name="step")
             _expect_step(got, w, (x, y), 0.3, (w, (x, y)), _call("step", w, (x, y), 0.3))
+            _expect_compiled_whole(step, w, (x, y))
+
+
+def _expect_compiled_whole(step: Any, w: Any, batch: Any) -> None:
+    """Make sure that no arithmetic of a step stands outside what is compiled."""
+    trace = jax.make_jaxpr(lambda w, batch: step(w, batch, 0.3))
+    outer = [equation.primitive.name for equation in attempt(trace, w, batch, name="jax.make_jaxpr(step)").eqns]
+    loose = [name for name in outer if name in ("mul", "sub", "add", "add_any", "neg", "div", "dot_general")]
+    expect(
+        not loose,
+        f"`step` is right, but not compiled as a whole: {', '.join(dict.fromkeys(loose))} run one by one outside of "
+        "`jax.jit`. Jit the step itself, gradient and update together.",
+    )
 
 
 def _step_gradient(w: Any, batch: Any) -> Any:
@@ -751,6 +798,12 @@ class shrink:
     def adds_to_the_norm(x, limit):
         return x * jnp.minimum(1.0, limit / (jnp.sqrt(jnp.sum(x**2)) + 1e-6))
 
+    @wrong("floor")
+    @staticmethod
+    def floors_the_limit(x, limit):
+        norm, limit = jnp.sqrt(jnp.sum(x**2)), jnp.maximum(limit, 1e-4)
+        return jnp.where(norm > limit, x * (limit / norm), x)
+
     @wrong("the square of the norm")
     @staticmethod
     def forgets_the_root(x, limit):
@@ -776,7 +829,7 @@ class shrink:
             (np.zeros((2, 2), np.float32), 1e-4),
         ]
         # Just above and just below the limit, for small and large limits.
-        for seed, limit in enumerate((1e-4, 0.03, 0.4, 7.0, 3000.0)):
+        for seed, limit in enumerate((1e-4, 0.03, 0.4, 7.0, 3000.0, 1e-7)):
             for ratio in (1.15, 0.85):
                 x = _normal(10 + seed, 7)
                 trials.append((x * np.float32(ratio * limit / np.linalg.norm(x)), limit))
@@ -800,6 +853,8 @@ def _expect_shrunk(answer: Any, x: Any, limit: float) -> None:
         if (norm > limit) != (norm**2 > limit):
             of_square = x * (limit / norm) if norm**2 > limit else x
             mistakes.insert(0, (of_square, "Did you compare the square of the norm with `limit`, or forget a root?"))
+        if limit < 1e-6:
+            mistakes.insert(0, (x, "It is too long and came back as it was: is there a floor under norm or limit?"))
         for epsilon in (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8):
             for longer in (norm + epsilon, math.sqrt(norm**2 + epsilon)):
                 mistakes.append(
@@ -807,7 +862,9 @@ def _expect_shrunk(answer: Any, x: Any, limit: float) -> None:
                 )
     else:
         mistakes.append((np.full_like(x, np.nan), "NaN: something divides 0 by 0 and is not thrown away."))
-    expect_close(got, x * (limit / norm) if norm > limit else x, call=call, mistakes=mistakes, atol=1e-5 * limit)
+    cause = "Norm and limit may be tiny: put no floor under either."
+    expected = x * (limit / norm) if norm > limit else x
+    expect_close(got, expected, call=call, cause=cause, mistakes=mistakes, atol=1e-5 * limit)
 
 
 @exercise("jit.6", "A running average", minutes=8, difficulty=3)
@@ -1265,7 +1322,7 @@ class mean_over:
     n ≥ 1. `f` takes exactly `size` rows, `(size, d)`, and gives one number for each, `(size,)`. `n` need not be a
     multiple of `size`, and may be smaller.
 
-    `f` arrives untraced and not jitted; jit it, so that it is traced **once** in all. What it gives for a row of
+    `f` arrives untraced and not jitted; compile it (a loop of `lax` does, too), so that it is traced **once** in all. What it gives for a row of
     padding, a number or NaN, must not reach the mean; a NaN that it gives for one of `rows` must.
     """
 
@@ -1360,6 +1417,12 @@ class mean_over:
         values = np.concatenate([compiled(padded[start : start + size]) for start in range(0, len(padded), size)])
         return values.mean() if np.isnan(values[: len(rows)]).any() else np.nanmean(values)
 
+    @wrong("`jax.vmap` alone")
+    @staticmethod
+    def vmap_without_jit(f, rows, size):
+        padded = np.pad(rows, ((0, -len(rows) % size), (0, 0)))
+        return jax.vmap(f)(padded.reshape(-1, size, rows.shape[1])).ravel()[: len(rows)].mean()
+
     @wrong("plain numbers")
     @staticmethod
     def never_compiled(f, rows, size):
@@ -1372,7 +1435,7 @@ class mean_over:
 
     @staticmethod
     def check(answer):
-        sizes = ((7, 3, 3), (6, 2, 3), (10, 4, 4), (2, 3, 5), (23, 2, 8), (5, 2, 1), (301, 3, 32))
+        sizes = ((7, 3, 3), (6, 2, 3), (10, 4, 4), (2, 3, 5), (23, 2, 8), (5, 2, 1), (301, 3, 32), (1, 3, 4))
         for seed, (n, d, size) in enumerate(sizes):
             rows = _normal(seed, n, d)
             _expect_mean(answer, rows, size, lambda x: jnp.sum(x * x, axis=1), np.sum(rows * rows, axis=1))
@@ -1394,9 +1457,11 @@ class mean_over:
 
 def _expect_mean(answer: Any, rows: Any, size: int, function: Callable[[Any], Any], values: Any) -> None:
     shapes: list[tuple[int, ...]] = []
+    compiled: list[bool] = []
 
     def noted(x):
         shapes.append(tuple(jnp.shape(x)))
+        compiled.append(is_traced(jnp.zeros(())))  # under `vmap` alone what does not depend on `x` is computed at once
         return function(x)
 
     f, log = _counted(noted)
@@ -1408,6 +1473,7 @@ def _expect_mean(answer: Any, rows: Any, size: int, function: Callable[[Any], An
         fits = shape == (size, rows.shape[1])
         expect(fits, f"{call}: `f` was given {given}, shape {shape}; expected always {size}. Pad the short batch.")
     expect(all(log), f"{call}: `f` ran on plain numbers; it is not compiled.")
+    expect(all(compiled), f"{call}: `f` is not compiled; `jax.vmap` alone runs it operation by operation. Jit it.")
     expect(len(log) == 1, f"{call}: `f` was traced {len(log)} times; expected once. Jit it once, outside the loop.")
     n = len(rows)
     batches = [values[start : start + size] for start in range(0, n, size)]

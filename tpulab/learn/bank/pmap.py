@@ -542,7 +542,8 @@ def _parallel_trial(new, params, stacked, batch, rate):
 class normalize:
     """Write `normalize(x, axis_name)`, to run inside a mapped function. `x` has shape `(rows, features)`: the rows of
     this member. Give back the same rows, each feature shifted and scaled so that over **all rows of all members** its
-    mean is 0 and its standard deviation is 1 (the root of the mean squared deviation; add no epsilon).
+    mean is 0 and its standard deviation is 1 (the root of the mean squared deviation; add no epsilon). The mean may be
+    large beside the deviation.
 
     This is the statistics part of a batch normalisation that spans devices."""
 
@@ -553,7 +554,7 @@ class normalize:
     why = "The spread between members counts too, so the deviations are taken from the mean of all before averaging."
     notes = (
         "The classic error is the mean of the local variances: right only when all members have the same mean. "
-        "`E[x²] - E[x]²` passes; ask when it loses digits (mean large against spread)."
+        "`E[x²] - E[x]²` is refused: ask when it loses its digits (mean large against spread)."
     )
 
     @staticmethod
@@ -595,6 +596,12 @@ class normalize:
         mean = lax.pmean(x.mean(axis=0), axis_name)
         return (x - mean) / jnp.sqrt(lax.pmean(((x - mean) ** 2).mean(axis=0), axis_name) + 1e-8)
 
+    @wrong("lost its digits")
+    @staticmethod
+    def difference_of_squares(x, axis_name):
+        mean = lax.pmean(x.mean(axis=0), axis_name)
+        return (x - mean) / jnp.sqrt(lax.pmean((x**2).mean(axis=0), axis_name) - mean**2)
+
     @wrong("variance")
     @staticmethod
     def forgets_the_root(x, axis_name):
@@ -610,12 +617,14 @@ class normalize:
             # Spreads far from 1, beside which an added epsilon is not small.
             (3, 50, 4, "rows", jax.vmap),
             (1, 5, 3, "alone", jax.vmap),
+            (3, 40, 2, "far", jax.vmap),  # a mean that is large beside the spread
         ]
         for seed, (members, rows, features, axis, over) in enumerate(trials):
             centres = 3 * _random(seed + 50, members, 1, features)
             scales = np.linspace(0.5, 3.0, features, dtype=np.float32)
-            unit = 1.0 if seed < 3 else np.array([1e-4, 1e-2, 1.0, 1e4][:features], np.float32)
+            unit = 1.0 if seed not in (3, 4) else np.array([1e-4, 1e-2, 1.0, 1e4][:features], np.float32)
             x = ((_random(seed, members, rows, features) * scales + centres + scales) * unit).astype(np.float32)
+            x = x + np.float32(3000) * (axis == "far")
             got = _members(answer, "normalize", x, axis, over)
             _check_normalized(got, x.astype(np.float64), _members_text("normalize", x, axis))
 
@@ -638,6 +647,8 @@ def _check_normalized(got, x, call):
         added = f"You added an epsilon, {epsilon:g}; beside a small spread it is not small."
         mistakes += [((x - mean) / np.sqrt(spread**2 + epsilon), added), ((x - mean) / (spread + epsilon), added)]
     cause = "Mean and mean squared deviation are per feature, over the rows of all members; nothing is added to them."
+    if (abs(mean) > 100 * spread).all():
+        cause += " Square the deviations: `E[x²] - E[x]²` of large numbers has lost its digits."
     expected = ((x - mean) / spread).astype(np.float32)
     expect_close(got, expected, call=call, mistakes=mistakes, cause=cause, rtol=2e-3, atol=2e-3)
 

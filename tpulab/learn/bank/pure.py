@@ -217,6 +217,8 @@ class dropout:
       divided by `1 - rate`. All randomness comes from `key`.
     - `train` false: `x` comes back as it is.
 
+    It must also work compiled, so no NumPy; `train` stays a Python bool.
+
     For `rate=0.5`, `[1., 2., 3., 4.]` may give `[2., 0., 0., 8.]`.
     """
 
@@ -271,6 +273,12 @@ class dropout:
     @staticmethod
     def hidden_generator(key, x, rate, train):
         return np.where(np.random.default_rng().random(x.shape) < 1 - rate, x / (1 - rate), 0.0) if train else x
+
+    @wrong("of its own")
+    @staticmethod
+    def half_a_mask_twice(key, x, rate, train):
+        keep = jax.random.bernoulli(key, 1 - rate, ((x.size + 1) // 2,))
+        return jnp.where(jnp.tile(keep, 2)[: x.size].reshape(x.shape), x / (1 - rate), 0.0) if train else x
 
     @wrong("independently")
     @staticmethod
@@ -349,11 +357,36 @@ def _kept(got, x, rate, call):
             "Does the mask have the shape of `x`?",
         )
     wanted, slack = 1 - rate, 5 * math.sqrt(rate * (1 - rate) / x.size)
-    if abs(share - wanted) > slack:
+    if abs(share - wanted) <= slack:
+        mask = (kept - share).ravel() / kept.std()
+        expect(
+            _echo(mask, mask) < 7,
+            f"{call} drops by a pattern that comes again elsewhere in `x`, as it is, reversed or as its opposite; "
+            "expected each number to be drawn independently. Has every number of `x` a draw of its own?",
+        )
+    else:
         cause = "You keep with probability `rate`; that is the probability to drop." if share < 0.5 else ""
         cause = cause if abs(share - rate) < slack else ""
         raise NotYet(f"{call} kept {share:.1%} of the numbers; expected about {wanted:.1%}. {cause}".rstrip())
     return kept
+
+
+def _echo(a, b):
+    """Say how far the largest correlation of two series stands out, at any shift, forwards or backwards.
+
+    In standard deviations of what independent numbers give, so about 4 is usual; `a` may be `b` itself.
+    """
+    size = len(a) + len(b)
+    ones = np.fft.rfft(np.ones(len(a)), size), np.fft.rfft(np.ones(len(b)), size)
+    found = np.fft.rfft(a, size), np.fft.rfft(b, size)
+    largest = 0.0
+    for turn in (np.conj, np.asarray):
+        overlap = np.fft.irfft(ones[0] * turn(ones[1]), size)
+        match = np.abs(np.fft.irfft(found[0] * turn(found[1]), size)) / np.sqrt(np.maximum(overlap, 1000))
+        if a is b and turn is np.conj:
+            match[0] = 0  # each number with itself
+        largest = max(largest, match.max() / (math.sqrt(2) if a is b and turn is np.asarray else 1))
+    return largest
 
 
 @exercise("pure.3", "A running mean", minutes=8, difficulty=3, core=True)
@@ -536,7 +569,8 @@ class histogram:
     the vector `values` of whole numbers.
 
     Numbers below 0 or above `bins - 1` are not counted. It must work compiled (`bins` stays a Python integer), so no
-    NumPy and no `if` on values; and no loop over `values`, which may be long (one over the bins is all right).
+    NumPy and no `if` on values; and no loop over `values`, which may be long, neither in Python nor of `lax` (one over
+    the bins is all right).
 
     `histogram(jnp.array([0, 2, 2, -1, 7]), 4)` gives `[1, 0, 2, 0]`.
     """
@@ -602,6 +636,28 @@ class histogram:
             counts = counts.at[jnp.where(value < 0, bins, value)].add(1)
         return counts
 
+    @wrong("one after another")
+    @staticmethod
+    def scans_the_values(values, bins):
+        def count(counts, value):
+            return counts.at[jnp.where(value < 0, bins, value)].add(1), None
+
+        return jax.lax.scan(count, jnp.zeros(bins, int), values)[0]
+
+    @wrong("one after another")
+    @staticmethod
+    def maps_the_values(values, bins):
+        return jax.lax.map(lambda value: (value == jnp.arange(bins)).astype(int), values).sum(axis=0)
+
+    @wrong("one after another")
+    @staticmethod
+    def loops_in_lax(values, bins):
+        def count(i, counts):
+            return counts.at[jnp.where(values[i] < 0, bins, values[i])].add(1)
+
+        counts = jnp.zeros(bins, int)
+        return jax.lax.fori_loop(0, len(values), count, counts) if len(values) else counts
+
     @wrong("than 8 bits hold")
     @staticmethod
     def counts_in_eight_bits(values, bins):
@@ -618,7 +674,7 @@ class histogram:
             (rng.integers(-30, 30, size=25), 11),
             (np.array([0, 1, 0, -1]), 1),
             (np.zeros(0, int), 4),
-            (np.array([2**31 - 1, 1, -(2**31), 2_000_000_000, 1, -(2**31) + 2]), 3),
+            (np.array([2**31 - 1, 1, -(2**31), 2_000_000_000, 120_000_001, 1, -(2**31) + 2]), 3),
         ]
         many = [(rng.integers(-50, 400, size=700), 300), (rng.choice([-1, 0, 1, 1, 1, 3], size=150_000), 3)]
         for numbers, bins in cases + many:
@@ -650,6 +706,32 @@ def _does_not_unroll(answer):
         f"`histogram(values, 4)` records {short} operations for 5 values and {long} for 45: your loop runs once for each "
         "value. Hand JAX the whole vector at once.",
     )
+    few, many = (
+        max(_rounds(jax.make_jaxpr(lambda values: answer(values, 4))(jnp.arange(length) % 7 - 2).jaxpr), default=0)
+        for length in (5, 4005)
+    )
+    expect(
+        many < few + 100,
+        f"`histogram(values, 4)` records a loop (`scan` or `while`) of {many:,} rounds for 4,005 values: it goes through "
+        "them one after another. Hand JAX the whole vector at once.",
+    )
+
+
+def _rounds(jaxpr):
+    """Give how often each recorded loop runs: a `while`, as far as numbers in it tell."""
+    for equation in jaxpr.eqns:
+        name, params = equation.primitive.name, equation.params
+        if name == "scan":
+            yield params["length"]
+        elif name == "while":
+            condition = params["cond_jaxpr"]
+            places = [*equation.invars, *(place for step in condition.jaxpr.eqns for place in step.invars)]
+            numbers = [*condition.consts, *(place.val for place in places if hasattr(place, "val"))]
+            yield from (int(number) for number in numbers if np.ndim(number) == 0)
+        for parameter in params.values():
+            inner = getattr(parameter, "jaxpr", parameter)
+            if hasattr(inner, "eqns"):
+                yield from _rounds(inner)
 
 
 def _counts_agree(got, numbers, bins, call):
@@ -739,6 +821,20 @@ class named_sizes:
         pairs = jax.tree.leaves_with_path(params)
         return {"/".join(re.findall(r"\w+", jax.tree_util.keystr(path))): array.size for path, array in pairs}
 
+    @wrong("not all take 4 bytes")
+    @staticmethod
+    def quarter_of_the_bytes(params):
+        pairs = jax.tree.leaves_with_path(params)
+        return {jax.tree_util.keystr(path, simple=True, separator="/"): array.nbytes // 4 for path, array in pairs}
+
+    @wrong("as they are")
+    @staticmethod
+    def tidies_the_keys(params):
+        pairs = jax.tree.leaves_with_path(params)
+        return {
+            jax.tree_util.keystr(path, simple=True, separator="/").lower().strip(): array.size for path, array in pairs
+        }
+
     @wrong("two digits")
     @staticmethod
     def positions_of_one_digit(params):
@@ -751,8 +847,8 @@ class named_sizes:
     def check(answer):
         rng = np.random.default_rng(17)
 
-        def array(*shape):
-            return jnp.asarray(rng.normal(size=shape), dtype=jnp.float32)
+        def array(*shape, dtype=jnp.float32):
+            return jnp.asarray(rng.normal(size=shape), dtype=dtype)
 
         shared = array(3, 2)
         # Path and shape of each array, written by hand beside the tree.
@@ -774,6 +870,10 @@ class named_sizes:
             (
                 {"long": [array(n + 1) for n in range(12)], "pair": tuple([array(n, 2)] for n in range(11))},
                 {f"long/{n}": (n + 1,) for n in range(12)} | {f"pair/{n}/0": (n, 2) for n in range(11)},
+            ),
+            (
+                {" Dense 1 ": {"W": array(8, dtype=jnp.float16), "w": array(6, dtype=jnp.int8)}, "Step": array(2)},
+                {" Dense 1 /W": (8,), " Dense 1 /w": (6,), "Step": (2,)},
             ),
             # One array at two places, equal names in different places, and containers with nothing in them.
             (
@@ -798,7 +898,7 @@ class named_sizes:
                 elif set(map(str, got)) <= {path.split("/")[-1] for path in right}:
                     cause = "You kept the last name only; the whole path tells equal names apart."
                 elif any(re.search(r"[^\w/]", path) for path in right):
-                    cause = "Keys go into the path as they are, with every dot, space and bracket."
+                    cause = "Keys go into the path as they are, with every dot, space, capital and bracket."
                 raise NotYet(f"{call} has the paths {sorted(map(str, got))}; expected {sorted(right)}. {cause}")
             expect(
                 not any(isinstance(item, tuple) for item in got.values()),
@@ -809,7 +909,7 @@ class named_sizes:
                 got,
                 right,
                 call=call,
-                cause="Count all numbers of an array.",
+                cause="Count all numbers of an array, whatever its dtype: not all take 4 bytes.",
                 mistakes=[
                     (rows, "That is the first dimension only; an array holds the product of all."),
                     ({path: 4 * size for path, size in right.items()}, "Those are bytes; count numbers."),
@@ -862,6 +962,23 @@ class init_mlp:
             {"w": jax.random.normal(key, (m, n)) / jnp.sqrt(m), "b": jnp.zeros(n)} for m, n in itertools.pairwise(sizes)
         ]
 
+    @wrong("share random numbers")
+    @staticmethod
+    def overlapping_slices(key, sizes):
+        numbers, start, layers = jax.random.normal(key, (sum(m * n for m, n in itertools.pairwise(sizes)),)), 0, []
+        for m, n in itertools.pairwise(sizes):
+            layers.append({"w": numbers[start : start + m * n].reshape(m, n) / jnp.sqrt(m), "b": jnp.zeros(n)})
+            start += n
+        return layers
+
+    @wrong("same random numbers")
+    @staticmethod
+    def three_keys_in_turn(key, sizes):
+        return [
+            {"w": jax.random.normal(jax.random.fold_in(key, i % 3), (m, n)) / jnp.sqrt(m), "b": jnp.zeros(n)}
+            for i, (m, n) in enumerate(itertools.pairwise(sizes))
+        ]
+
     @wrong("`1 / sqrt(n_in)`")
     @staticmethod
     def unscaled(key, sizes):
@@ -909,7 +1026,7 @@ class init_mlp:
 
     @staticmethod
     def check(answer):
-        for seed, sizes in ((1, [64, 96, 64]), (2, [80, 80, 80, 80])):
+        for seed, sizes in ((1, [64, 96, 64]), (2, [80, 80, 80, 80, 80, 80])):
             key = jax.random.key(seed)
             call = f"`init_mlp(key, {sizes})`"
             got = attempt(answer, key, list(sizes), name="init_mlp")
@@ -933,6 +1050,13 @@ class init_mlp:
                         abs(match) < 6 / math.sqrt(n),
                         f"{call}: layers {first} and {second} hold the same random numbers (correlation {match:.2f}; "
                         "expected about 0). Was one key used for both?",
+                    )
+                    # Rows of `second` against those of `first`, and columns against rows.
+                    turned = drawn[second].reshape(sizes[second : second + 2]).T.ravel()
+                    expect(
+                        max(_echo(drawn[first], drawn[second]), _echo(drawn[first], turned)) < 7,
+                        f"{call}: layers {first} and {second} share random numbers: some of those of one come again in "
+                        "the other, shifted, reversed or negated. Draw each layer with a key of its own.",
                     )
         compiled = attempt(jax.jit(lambda key: answer(key, list(sizes))), key, name="init_mlp")
         expect_close(compiled, got, call=f"{call}, compiled,", cause="It should give what it gives uncompiled.")
@@ -1174,7 +1298,8 @@ class differs_under_jit:
 
     `make()` gives a fresh function of one array; it may keep hidden state, and each fresh one starts anew. Call one plain
     on each of `inputs`, in order. Call another one's `jax.jit` on the same inputs, in the same order. Return the list of
-    positions at which the results differ by more than rounding: where `jnp.allclose(a, b)`, as it stands, is false.
+    positions at which the results differ by more than rounding: where `jnp.allclose(a, b)`, as it stands, is false (so
+    it is for NaN, even on both sides).
 
     For a pure function that is `[]`. For a counter that returns `x` times the number of its calls so far, on three
     inputs of one shape, it is `[1, 2]`.
@@ -1247,6 +1372,18 @@ class differs_under_jit:
         plain, compiled = make(), jax.jit(make())
         return [i for i, x in enumerate(inputs) if jnp.allclose(plain(x), compiled(x))]
 
+    @wrong("taken for equal")
+    @staticmethod
+    def takes_nan_for_equal(make, inputs):
+        plain, compiled = make(), jax.jit(make())
+        return [i for i, x in enumerate(inputs) if not jnp.allclose(plain(x), compiled(x), equal_nan=True)]
+
+    @wrong("too wide")
+    @staticmethod
+    def wide_tolerance(make, inputs):
+        plain, compiled = make(), jax.jit(make())
+        return [i for i, x in enumerate(inputs) if not jnp.allclose(plain(x), compiled(x), rtol=1e-2)]
+
     @wrong("sums")
     @staticmethod
     def compares_sums(make, inputs):
@@ -1287,6 +1424,8 @@ class differs_under_jit:
             ("a function whose last number alone counts", _last, arrays(4, 4, 4), [1, 2]),
             ("a counter of tiny numbers", _counter, [1e-6 * x for x in arrays(3, 3)], [1]),
             ("a function of large numbers whose last digits drift", _drifting, [1e6 * x for x in arrays(3, 3, 3)], []),
+            ("a function that drifts in the fifth digit", _drifting_in_the_fifth, arrays(4, 4, 4), [1, 2]),
+            ("a pure function that gives NaN", _root_of_negative, arrays(3, 3), [0, 1]),
             ("a counter, many times", _counter, arrays(*[2] * 13), list(range(1, 13))),
         ]
         for what, make, inputs, right in cases:
@@ -1315,12 +1454,16 @@ def _parting(make, inputs, got, right):
         return "Compiled arithmetic may round differently; compare with `jnp.allclose`."
     if got == where(pairs, lambda a, b: np.allclose(np.sum(a), np.sum(b))):
         return "The sums agree there, and the numbers do not: compare each number."
+    if got in [where(pairs, functools.partial(np.allclose, rtol=slack)) for slack in (1e-4, 1e-3, 1e-2)]:
+        return "That tolerance is too wide: `jnp.allclose` as it stands has one of 1e-5, relative."
     coarse = [functools.partial(np.allclose, rtol=0, atol=slack) for slack in (1e-5, 1e-4, 1e-3, 1e-2)]
     coarse += [functools.partial(np.allclose, atol=slack) for slack in (1e-5, 1e-4, 1e-3, 1e-2)]
     if got in [where(pairs, same) for same in coarse]:
         return (
             "Rounding is relative: tiny numbers need a tiny tolerance and large ones a large one; see `jnp.allclose`."
         )
+    if got == where(pairs, functools.partial(np.allclose, equal_nan=True)):
+        return "NaN was taken for equal to NaN; `jnp.allclose` as it stands does not."
     if right and got == right[:1]:
         return "You gave only the first of them."
     if sorted(got + right) == list(range(len(inputs))):
@@ -1376,6 +1519,21 @@ def _drifting():
         return x * (1 + 1e-6 * calls)
 
     return drift
+
+
+def _drifting_in_the_fifth():
+    calls = 0
+
+    def drift(x):
+        nonlocal calls
+        calls += 1
+        return x * (1 + 4e-5 * calls)
+
+    return drift
+
+
+def _root_of_negative():
+    return lambda x: jnp.sqrt(-jnp.asarray(x))
 
 
 def _rolling():

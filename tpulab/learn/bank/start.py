@@ -78,6 +78,11 @@ class double:
     def prints(x):
         str(2 * x)
 
+    @wrong("whole")
+    @staticmethod
+    def as_float(x):
+        return 2 * np.asarray(x, np.float32)
+
     @wrong("one number")
     @staticmethod
     def sums(x):
@@ -93,6 +98,7 @@ class double:
     def check(answer):
         rng = np.random.default_rng(7)
         cases = (3.0, -1.5, 4, np.array([1.0, -2.0, 5.0]), rng.normal(size=(3, 4)), rng.integers(-9, 9, size=(5,)))
+        cases = (*cases, 2**24 + 1, np.array([3, 2**24 + 1]))  # whole numbers that float32 does not hold
         for x in cases:
             call, given = call_text(answer, (x,), name="double"), []
 
@@ -113,6 +119,11 @@ class double:
                 (2 * np.sum(x), "That is one number for the whole array; each element is wanted."),
             ]
             expect_close(got, np.add(x, x), call=call, mistakes=mistakes)
+            off = np.max(np.abs(np.asarray(got, np.float64) - np.add(x, x)))
+            expect(
+                np.asarray(x).dtype.kind == "f" or not off,
+                f"{call} is off by {off:g}: whole numbers stay whole, and float32 does not hold all of those above 2**24.",
+            )
 
 
 @exercise("start.2", "How much memory is that?", minutes=5, difficulty=2, core=True)

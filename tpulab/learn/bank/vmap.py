@@ -665,6 +665,12 @@ class noisy_rows:
     def one_long_row(noise, key, x):
         return noise(key, x.reshape(-1)).reshape(x.shape)
 
+    @wrong("correlation")
+    @staticmethod
+    def scales_one_draw(noise, key, x):
+        drawn = noise(key, jnp.zeros_like(x[0]))
+        return x + drawn * (1 + jnp.arange(len(x)))[:, None] / len(x)
+
     @wrong("row 0")
     @staticmethod
     def adds_the_noise_of_one_row(noise, key, x):
@@ -675,7 +681,8 @@ class noisy_rows:
     def check(answer):
         few, many, row = _random((4, 3), (600, 4), (5,), seed=50)
         alike = np.stack([row, 2 * row, row, 0 * row, row, 0 * row, 2 * row])
-        for seed, x in enumerate((few, alike, many)):
+        (wide,) = _random((6, 500), seed=51)
+        for seed, x in enumerate((few, alike, many, wide)):
             _expect_noise(answer, x, seed)
 
         def record(n):
@@ -708,6 +715,15 @@ def _expect_noise(answer: Any, x: np.ndarray, seed: int) -> None:
             f"{call}: rows {i} and {j} got the same noise, {describe(added[i][:3])}. One key gives one set of "
             "numbers; each row needs a key of its own, however many rows there are and whatever is in them.",
         )
+    if x.shape[1] > 100:  # in short rows, chance makes some alike
+        match = np.corrcoef(added) - np.eye(len(x))
+        i, j = np.unravel_index(np.abs(match).argmax(), match.shape)
+        expect(
+            abs(match[i, j]) < 0.3,
+            f"{call}: the noise of row {j} goes with that of row {i} (correlation {match[i, j]:.2f}; expected about 0). "
+            "Scaling or mixing one draw does not make another; each row needs a key of its own.",
+        )
+        return
     if seed == 1:  # each call compiles, which takes its time
         return
     again = _run(answer, noise, first, x, name="noisy_rows")
@@ -927,7 +943,7 @@ def _scan_lengths(jaxpr: Any) -> Iterator[int]:
 class sweep:
     """Train one model per learning rate, all at once. `loss(params, x, y)` is the loss of one model on the whole data;
     `params` is a pytree, the same start for every model; `rates` has shape (k,). Write
-    `sweep(loss, params, rates, x, y, steps)`: model `i` takes `steps` (a Python integer) gradient steps
+    `sweep(loss, params, rates, x, y, steps)`: model `i` takes `steps` (a Python integer, 0 or more) gradient steps
     `p - rates[i] * gradient`. Give the k trained models as one pytree like `params`, every leaf with an axis of length k
     in front. No loop over the rates (one over the steps is fine); `loss` insists on one model.
     """
@@ -1001,6 +1017,18 @@ class sweep:
 
         return jax.vmap(train)(rates)
 
+    @wrong("none was asked for")
+    @staticmethod
+    def at_least_one_step(loss, params, rates, x, y, steps):
+        def train(rate):
+            model = params
+            for _ in range(max(steps, 1)):
+                grads = jax.grad(loss)(model, x, y)
+                model = jax.tree.map(lambda p, g: p - rate * g, model, grads)
+            return model
+
+        return jax.vmap(train)(rates)
+
     @wrong("the mean of the rates")
     @staticmethod
     def mean_rate_for_all(loss, params, rates, x, y, steps):
@@ -1028,7 +1056,7 @@ class sweep:
     @staticmethod
     def check(answer):
         ranks = ({"w": 1, "b": 0}, 2, 1)
-        for seed, (k, n, d, steps) in enumerate(((3, 8, 2, 4), (7, 5, 3, 2), (5, 5, 5, 3), (4, 6, 2, 1))):
+        for seed, (k, n, d, steps) in enumerate(((3, 8, 2, 4), (7, 5, 3, 2), (5, 5, 5, 3), (4, 6, 2, 1), (3, 4, 2, 0))):
             w, b, x, y = _random((d,), (), (n, d), (n,), seed=60 + seed)
             rates = np.random.default_rng(seed).uniform(0.01, 0.15, size=k).astype(np.float32)
             params = {"w": w, "b": b}
@@ -1037,6 +1065,8 @@ class sweep:
             uphill = _sweep_numpy(params, -rates, x, y, steps)
             mean = _sweep_numpy(params, np.full_like(rates, rates.mean()), x, y, steps)
             mistakes = [(uphill, "The models went uphill: subtract the gradient."), (mean, _MEAN_RATE)]
+            if steps == 0:
+                mistakes = [(_sweep_numpy(params, rates, x, y, 1), "That is one step, where none was asked for.")]
             if steps > 1:
                 one = _sweep_numpy(params, rates, x, y, 1)
                 far = _sweep_numpy(params, rates * steps, x, y, 1)
@@ -1052,7 +1082,8 @@ class sweep:
                 mistakes=mistakes,
                 rtol=1e-3,
             )
-            _expect_few_calls(loss, "sweep", k, allowed=2 * steps, what="rates")
+            if steps:
+                _expect_few_calls(loss, "sweep", k, allowed=2 * steps, what="rates")
 
         def record(k, lengths=False):
             w, b, x, y = _random((2,), (), (8, 2), (8,), seed=69)
