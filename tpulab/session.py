@@ -163,6 +163,13 @@ def _gpus() -> bool:
     return any(importlib.util.find_spec(name) for name in plugins)
 
 
+def no_device(error: RuntimeError) -> str:
+    """Say why JAX did not start, and what to do."""
+    chosen = os.environ.get("JAX_PLATFORMS", "")
+    remedy = f"JAX_PLATFORMS is {chosen!r}: unset it and restart the kernel" if chosen else "run `tpulab doctor`"
+    return f"JAX finds no device ({first_line(error)}); {remedy}"
+
+
 def _look(devices: int, where: str | None) -> Session:
     """Start the backend if it has not started, and say what is there."""
     import jax
@@ -170,9 +177,7 @@ def _look(devices: int, where: str | None) -> Session:
     try:
         found = jax.devices()
     except RuntimeError as error:
-        chosen = os.environ.get("JAX_PLATFORMS", "")
-        remedy = f"JAX_PLATFORMS is {chosen!r}: unset it and restart the kernel" if chosen else "run `tpulab doctor`"
-        raise RuntimeError(f"JAX finds no device ({first_line(error)}); {remedy}") from None
+        raise RuntimeError(no_device(error)) from None
     on_cpu = found[0].platform == "cpu"
     simulated = on_cpu and (len(found) > 1 or where == "simulated")
     note = ""
