@@ -216,7 +216,7 @@ def test_restore_leaves_out_what_the_course_has_no_place_for():
 def test_codes_of_another_kind_or_version():
     for kind in ("\x1b[2J" * 9, "x" * 900_000, ["progress"], None):
         with pytest.raises(ValueError) as caught:
-            tpulab.progress(restore=code.encode(kind, {}))
+            tpulab.progress(restore=code.encode(kind, {}))  # type: ignore[arg-type]
         assert str(caught.value) == "this is another code; a progress code was wanted"
     with pytest.raises(ValueError, match="from a newer tpulab; update tpulab"):
         tpulab.progress(restore="TPULAB2-abc")
