@@ -211,6 +211,12 @@ def test_results_without_an_end_leave_the_kernel_whole(things):
     assert item.check(lambda x: nested(50) and [[[{"a": 3 * x}]]]).status == "correct"
 
 
+def test_functions_that_an_answer_returns_are_looked_at_too():
+    item = make(check=staticmethod(lambda answer: compiles(answer())))
+    assert "`triple(…)` returned a container that holds itself" in item.check(lambda: lambda x: holds_itself()).feedback
+    assert item.check(lambda: solution).status == "correct"
+
+
 def test_a_function_that_jax_cannot_remember():
     import numpy as np
 

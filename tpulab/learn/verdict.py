@@ -9,6 +9,7 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable
+from types import FunctionType
 from typing import Any
 
 from ..compat import is_traced
@@ -160,7 +161,8 @@ def with_flat_results(answer: Callable[..., Any], name: str) -> Callable[..., An
     """Wrap an answer so that results without an end never reach JAX, which would lose count of its recursion for good.
 
     The wrapper is a plain function, also where the answer is none (`np.add`) and JAX could not remember it. What JAX
-    has compiled already stays as it is, with its `lower` and its cache.
+    has compiled already stays as it is, with its `lower` and its cache. A function that an answer returns is wrapped
+    likewise.
 
     Args:
         answer: the learner's function.
@@ -181,7 +183,7 @@ def with_flat_results(answer: Callable[..., Any], name: str) -> Callable[..., An
             )
             level = {id(item): item for item in inner if isinstance(item, (dict, list, tuple))}
             if not level:
-                return result
+                return with_flat_results(result, f"{name}(…)") if isinstance(result, FunctionType) else result
         raise NotYet(
             f"`{name}` returned a container that holds itself, or more than {_MAX_NESTING} inside one another. "
             "Return arrays, or a few of them in a tuple, list or dict."
@@ -215,6 +217,7 @@ _CAUSES = {
     "TracerIntegerConversionError": "A traced value was used where Python needs a plain integer.",
     "ConcretizationTypeError": "A traced value was used where Python needs a plain number.",
     "UnexpectedTracerError": "A traced value was kept outside the function that was being traced.",
+    "SystemError": "Perhaps it returned a container that holds itself.",
     "RecursionError": "The function calls itself without an end.",
 }
 
