@@ -40,3 +40,12 @@ def test_another_error_goes_on():
 )
 def test_a_line_that_only_announces_the_next_is_not_left_hanging(message, line):
     assert first_line(ValueError(message)) == line
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
+def test_a_message_that_raises_is_none(kind):
+    class Wordless(Exception):
+        def __str__(self):
+            raise kind
+
+    assert first_line(Wordless()) == ""

@@ -87,6 +87,20 @@ def test_nproc_is_set_and_never_lowered():
     assert run(code.format(2), NPROC="40").endswith("40\n")
 
 
+def test_an_unknown_backend_of_matplotlib_is_a_note():
+    code = "import tpulab; tpulab.setup(); import matplotlib.pyplot as plt; print(plt.subplots() and 'drawn')"
+    out = run(code, MPLBACKEND="nonsense")
+    assert "note     MPLBACKEND is 'nonsense', which matplotlib does not know" in out and out.endswith("drawn\n")
+    out = run(code + "; print(plt.get_backend())", MPLBACKEND="svg")
+    assert "note" not in out and out.endswith("svg\n")
+
+
+def test_flags_that_change_what_cells_show_are_a_note():
+    out = run("import tpulab; tpulab.setup()", JAX_DISABLE_JIT="1", JAX_DEBUG_NANS="1")
+    assert out.count("note") == 1
+    assert "while jax_disable_jit and jax_debug_nans is on; set it to False" in out
+
+
 @pytest.mark.parametrize("devices", [0, -1, 1000, 2.0, "8 of them", True, None])
 def test_wrong_devices(devices):
     if devices is True:  # True == 1 and asks for one device
@@ -137,7 +151,7 @@ def test_beside_one_chip_several_devices_are_simulated():
 
 
 def test_a_notebook_gets_a_table():
-    shown = session.Session(4, "TPU v5 lite", False, "0.10.2", "a note")
+    shown = session.Session(4, "TPU v5 lite", False, "0.10.2", "a <tr>")
     assert shown._repr_html_().count("<tr>") == 4
     assert "4 real devices (TPU v5 lite)" in repr(shown)
 

@@ -19,7 +19,7 @@ def first_line(error: BaseException) -> str:
     """
     try:
         lines = str(error).strip().splitlines()
-    except Exception:
+    except (Exception, KeyboardInterrupt, SystemExit):  # whatever a message of somebody's own does
         return ""
     first = lines[0].rstrip() if lines else ""
     if len(lines) < 2 or not first.endswith(":"):

@@ -3,6 +3,8 @@
 import base64
 import html
 import io
+import os
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,8 +72,13 @@ def show(fig: Any, *, alt: str, dpi: int = 100) -> Picture:
     return Picture(png, alt, round(pixels * 100 / dpi))
 
 
-def use_course_style() -> None:
-    """Set matplotlib's defaults: Okabe-Ito colours with markers, cividis maps, small figures."""
+def use_course_style() -> str:
+    """Set matplotlib's defaults: Okabe-Ito colours with markers, cividis maps, small figures.
+
+    Returns:
+        One sentence if MPLBACKEND names no backend, else "".
+    """
+    note = _import_matplotlib()
     import matplotlib as mpl
     from cycler import cycler
 
@@ -86,3 +93,19 @@ def use_course_style() -> None:
             "image.cmap": "cividis",
         }
     )
+    return note
+
+
+def _import_matplotlib() -> str:
+    """Import matplotlib also where MPLBACKEND is one that it refuses; that import would fail and leave half of it."""
+    if "matplotlib" in sys.modules or not (backend := os.environ.pop("MPLBACKEND", "")):
+        return ""
+    import matplotlib as mpl
+
+    try:
+        mpl.rcParams["backend"] = os.environ["MPLBACKEND"] = backend
+    except ValueError:
+        if "ipykernel" in sys.modules:
+            mpl.rcParams["backend"] = "module://matplotlib_inline.backend_inline"
+        return f"MPLBACKEND is {backend!r}, which matplotlib does not know, and counts as unset here; unset it"
+    return ""

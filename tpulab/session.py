@@ -1,9 +1,10 @@
 """Which machine this is and which devices a notebook computes on."""
 
+import html
 import importlib.util
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .errors import first_line
@@ -68,7 +69,7 @@ class Session:
 
     def _repr_html_(self) -> str:
         cells = "".join(
-            f"<tr><th style='text-align:left'>{name}</th><td style='text-align:left'>{value}</td></tr>"
+            f"<tr><th style='text-align:left'>{name}</th><td style='text-align:left'>{html.escape(value)}</td></tr>"
             for name, value in self.rows()
         )
         return f"<table>{cells}</table>"
@@ -99,8 +100,8 @@ def setup(devices: int = 1, where: str | None = None) -> None:
     if not compat.backend_has_started():
         _choose(devices, where)
     session = _look(devices, where)
-    figures.use_course_style()
-    _show(session)
+    notes = (session.note, figures.use_course_style(), _flags())
+    _show(replace(session, note="; ".join(filter(None, notes))))
 
 
 def _wanted(devices: int) -> int:
@@ -163,6 +164,13 @@ def _gpus() -> bool:
     return any(importlib.util.find_spec(name) for name in plugins)
 
 
+def no_device(error: RuntimeError) -> str:
+    """Say why JAX did not start, and what to do."""
+    chosen = os.environ.get("JAX_PLATFORMS", "")
+    remedy = f"JAX_PLATFORMS is {chosen!r}: unset it and restart the kernel" if chosen else "run `tpulab doctor`"
+    return f"JAX finds no device ({first_line(error)}); {remedy}"
+
+
 def _look(devices: int, where: str | None) -> Session:
     """Start the backend if it has not started, and say what is there."""
     import jax
@@ -170,9 +178,7 @@ def _look(devices: int, where: str | None) -> Session:
     try:
         found = jax.devices()
     except RuntimeError as error:
-        chosen = os.environ.get("JAX_PLATFORMS", "")
-        remedy = f"JAX_PLATFORMS is {chosen!r}: unset it and restart the kernel" if chosen else "run `tpulab doctor`"
-        raise RuntimeError(f"JAX finds no device ({first_line(error)}); {remedy}") from None
+        raise RuntimeError(no_device(error)) from None
     on_cpu = found[0].platform == "cpu"
     simulated = on_cpu and (len(found) > 1 or where == "simulated")
     note = ""
@@ -189,6 +195,14 @@ def _look(devices: int, where: str | None) -> Session:
             "no TPU was found; if you chose a TPU runtime: Runtime > Disconnect and delete runtime, then connect again"
         )
     return Session(len(found), found[0].device_kind, simulated, jax.__version__, note)
+
+
+def _flags() -> str:
+    """Name the flags that change what the cells show."""
+    import jax
+
+    on = [name for name in ("jax_disable_jit", "jax_debug_nans") if getattr(jax.config, name)]
+    return f"cells show other things while {' and '.join(on)} is on; set it to False" if on else ""
 
 
 def _show(session: Session) -> None:

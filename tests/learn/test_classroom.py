@@ -105,6 +105,18 @@ def test_rows_hold_what_the_head_says():
     assert found.rows()[2][1:] == ("ready", "?", "?", "?", "?", "?")
 
 
+def test_a_long_report_makes_no_wide_table():
+    many = code.encode(
+        "doctor", {"ready": False, "c": {f"{number} " + "x" * 90: [False, None] for number in range(3000)}}
+    )
+    row = read_class([f"Ada {many}"]).rows()[0]
+    assert len(row[1]) < 300 and row[1].endswith("and 2,995 more")
+
+
+def test_a_newer_code_says_update():
+    assert read_class(["Ada TPULAB2-abc"]).problems == ("line 1: Ada: the code is from a newer tpulab; update tpulab",)
+
+
 @given(st.lists(st.text(max_size=40) | st.text(max_size=40).map(lambda text: f"Ada TPULAB1-{text}"), max_size=6))
 def test_no_list_raises(lines):
     found = read_class([*lines, f"Ada {ADA}"])

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import tpulab
 from tests.nobody import open_folder, read_only
-from tpulab.learn import code, report, store
+from tpulab.learn import code, notebook, report, store
 
 COUNTS = st.integers(min_value=0, max_value=50)
 DONE = st.fixed_dictionaries(
@@ -24,13 +25,19 @@ DONE = st.fixed_dictionaries(
         "seen": st.sampled_from([0, 1]),
     },
 )
-ANSWERS = st.one_of(st.integers(), st.booleans(), st.text(max_size=9), st.dictionaries(st.text(max_size=3), COUNTS))
-GUESS = st.fixed_dictionaries({"answer": ANSWERS}, optional={"right": st.booleans()})
-IDS = st.sampled_from(["start.1", "jit.1", "jit.2", "gone.7"])
+ANSWERS = {
+    "start.p1": st.integers(),
+    "start.p2": st.sampled_from(["float64", "BFLOAT16 "]),
+    "jit.p1": st.fixed_dictionaries({"lines": COUNTS, "x": st.just("a number")}),
+}
+GUESSES = {
+    id: st.fixed_dictionaries({"answer": answers}, optional={"right": st.booleans()}) for id, answers in ANSWERS.items()
+}
+IDS = st.sampled_from(["start.1", "jit.1", "jit.2"])
 RECORDS = st.builds(
     lambda exercises, predictions: store.empty() | {"exercises": exercises, "predictions": predictions},
     st.dictionaries(IDS, DONE),
-    st.dictionaries(st.sampled_from(["start.p1", "jit.p1"]), GUESS),
+    st.fixed_dictionaries({}, optional=GUESSES),
 )
 # The progress folder is the same for every example; each example writes what it needs.
 same_folder = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -66,7 +73,7 @@ DAMAGED = [
     '"text"',
     "[" * 100_000,
     '{"format": 1}',
-    '{"format": 2, "exercises": {}, "predictions": {}}',
+    '{"format": "2", "exercises": {}, "predictions": {}}',
     '{"format": 1, "exercises": [], "predictions": {}}',
     '{"format": 1, "exercises": {"jit.1": 3}, "predictions": {}}',
     '{"format": 1, "exercises": {"jit.1": {"status": "great"}}, "predictions": {}}',
@@ -135,6 +142,84 @@ def test_two_processes_at_once_lose_nothing(home):
     assert [worker.exitcode for worker in workers] == [0, 0]
     done = store.read()[0]["exercises"]
     assert {key: value["attempts"] for key, value in done.items()} == {"one": 60, "two": 60, "both": 120}
+
+
+NEWER = '{"format": 2, "exercises": {"jit.1": "solved"}, "since": 3}'
+
+
+def test_a_newer_file_is_left_alone(home, monkeypatch):
+    monkeypatch.setattr(notebook, "_unsaved", {})
+    write(NEWER)
+    said = "newer tpulab; update tpulab, or set TPULAB_HOME to another folder"
+    with pytest.raises(OSError, match=said):
+        store.read()
+    for card in (tpulab.check("start.1", lambda x: x), tpulab.hint("start.1"), tpulab.predict("start.p1", 1.0)):
+        assert said in repr(card) and len(repr(card).splitlines()[-1]) < 300
+    assert said in tpulab.progress().note
+    assert store.path().read_text() == NEWER
+    assert not list(home.glob("*damaged*"))
+
+
+def test_fields_of_a_newer_version_stay():
+    newer = store.empty() | {
+        "exercises": {"start.1": {"attempts": 1, "status": "not yet", "minutes": 2.5}},
+        "predictions": {"start.p1": {"answer": 1.0, "sure": "very"}},
+        "since": "spring",
+    }
+    write(json.dumps(newer))
+    tpulab.check("start.1", lambda x: x)
+    newer["exercises"]["start.1"]["attempts"] = 2
+    assert store.read() == (newer, "")
+
+
+def test_a_link_stays_a_link(home, tmp_path):
+    home.mkdir()
+    target = tmp_path / "elsewhere.json"
+    (home / "progress.json").symlink_to(target)
+    for attempts in (1, 2):
+        tpulab.check("start.1", lambda x: x)
+        assert json.loads(target.read_text())["exercises"]["start.1"]["attempts"] == attempts
+    target.write_text("{")
+    assert "damaged" in tpulab.check("start.1", lambda x: x).text
+    assert (home / "progress.json").readlink() == target
+    assert (tmp_path / "progress.damaged-1.json").read_text() == "{"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_keeps_nobody_waiting(home):
+    home.mkdir()
+    os.mkfifo(home / "progress.json")
+    assert "no plain file" in tpulab.check("start.1", lambda x: x).text
+    assert "no plain file" in tpulab.progress().note
+
+
+def test_the_last_count_is_no_damage():
+    most = store.MAX_COUNT - 1
+    packed = {"e": {"start.1": [1, most, most, most]}, "p": {}}
+    tpulab.progress(restore=code.encode("progress", packed))
+    for _ in range(2):
+        assert "damaged" not in tpulab.check("start.1", lambda x: x).text + tpulab.hint("start.1").text
+    assert store.read()[0]["exercises"]["start.1"]["attempts"] == most
+
+
+def test_restore_leaves_out_what_the_course_has_no_place_for():
+    many = {f"gone.{number}": [2, 1, 0, 0] for number in range(30_000)}
+    guesses = {"start.p1": [[[1]], None], "start.p3": [7, True], "gone.p1": ["x" * 100_000, None]}
+    shown = tpulab.progress(restore=code.encode("progress", {"e": many | {"start.1": [2, 1, 0, 0]}, "p": guesses}))
+    assert store.read()[0] == store.empty() | {
+        "exercises": {"start.1": {"status": "correct", "attempts": 1}},
+        "predictions": {"start.p3": {"answer": 7, "right": True}},
+    }
+    assert tpulab.progress(restore=shown.code) == shown
+
+
+def test_codes_of_another_kind_or_version():
+    for kind in ("\x1b[2J" * 9, "x" * 900_000, ["progress"], None):
+        with pytest.raises(ValueError) as caught:
+            tpulab.progress(restore=code.encode(kind, {}))  # type: ignore[arg-type]
+        assert str(caught.value) == "this is another code; a progress code was wanted"
+    with pytest.raises(ValueError, match="from a newer tpulab; update tpulab"):
+        tpulab.progress(restore="TPULAB2-abc")
 
 
 def test_killed_writer_leaves_a_whole_file(home):

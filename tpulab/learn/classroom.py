@@ -10,7 +10,8 @@ from .bank import banks
 from .exercise import CORRECT
 from .report import unpack
 
-_CODE = re.compile(r"TPULAB1-[\w-]+")
+_CODE = re.compile(r"TPULAB\d+-[\w-]+")
+_MAX_NAMES, _MAX_NAME = 5, 40  # of failed checks in a row, and the characters of one
 _BETWEEN = " \t,;\"'"
 _HEAD = re.compile(r"\W*(name|learner|student)\W.*code", re.IGNORECASE)
 
@@ -66,7 +67,9 @@ class Class:
         return [self._row(seat) for seat in self.seats]
 
     def _row(self, seat: Seat) -> tuple[str, ...]:
-        machine = {None: "?", True: "ready", False: f"not ready: {', '.join(seat.why_not)}"}[seat.ready]
+        failed = [name[:_MAX_NAME] for name in seat.why_not[:_MAX_NAMES]]
+        more = [f"and {len(seat.why_not) - _MAX_NAMES:,} more"] if len(seat.why_not) > _MAX_NAMES else []
+        machine = {None: "?", True: "ready", False: f"not ready: {', '.join(failed + more)}"}[seat.ready]
         if seat.at is None:
             return (seat.name, machine, "?", "?", "?", "?", "?")
         stuck = f"{seat.stuck_on} ({seat.attempts} attempts)" if seat.stuck_on else ""

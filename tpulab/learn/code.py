@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+import re
 import zlib
 from typing import Any
 
@@ -34,6 +35,8 @@ def decode(text: str) -> tuple[str, Any]:
         ValueError: the text is no such code or was not copied whole.
     """
     text = "".join(text.split())
+    if re.match(r"TPULAB([2-9]|\d\d+)-", text):
+        raise ValueError("the code is from a newer tpulab; update tpulab")
     if not text.startswith(_PREFIX + "-"):
         raise ValueError(f"a code starts with {_PREFIX}-; got {text[:12]!r}")
     body = text[len(_PREFIX) + 1 :]

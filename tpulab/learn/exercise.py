@@ -4,17 +4,28 @@ import inspect
 import os
 import re
 import textwrap
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ..session import no_device
 from .card import Card
 from .time_limit import TimeLimitExceeded, time_limit
-from .verdict import CannotCheck, NotAttempted, NotYet, describe, likely_cause, quoted
+from .verdict import (
+    CannotCheck,
+    NotAttempted,
+    NotYet,
+    describe,
+    ended,
+    likely_cause,
+    quoted,
+    with_flat_results,
+)
 
 TIME_LIMIT_S = 20
 MAX_FEEDBACK = 2000  # characters
+_COMPARE = "Compare what it takes and returns with the prompt."
 
 CORRECT, NOT_YET, NOT_ATTEMPTED, CANNOT_CHECK = "correct", "not yet", "not attempted", "cannot check here"
 _TONES = {CORRECT: "good", NOT_YET: "wait", NOT_ATTEMPTED: "plain", CANNOT_CHECK: "plain"}
@@ -112,14 +123,25 @@ class Exercise:
         """
         if answer is None or answer is ...:
             return self._not_attempted()
+        try:
+            if lacking := self._lacking_devices():
+                return Result.of(CANNOT_CHECK, lacking)
+            with time_limit(TIME_LIMIT_S), _course_settings():
+                return self._judge(answer)
+        except TimeLimitExceeded:
+            return Result.of(
+                NOT_YET,
+                f"`{self.name}` was still running after {TIME_LIMIT_S} seconds and was stopped. "
+                "Look for a loop whose end is never reached, or for something that it waits for.",
+            )
+        except BaseException as error:  # from the words for an object or an error; those of this one are not asked for
+            return Result.of(NOT_YET, f"Looking at `{self.name}` raised `{type(error).__name__}`. {_COMPARE}")
+
+    def _judge(self, answer: Any) -> Result:
         if not callable(answer):
             return Result.of(NOT_YET, f"`{self.id}` wants the function `{self.name}` itself; got {describe(answer)}.")
-        if lacking := self._lacking_devices():
-            return Result.of(CANNOT_CHECK, lacking)
         try:
-            # A TPU rounds the inputs of float32 products to bfloat16 unless told otherwise, and would fail right answers.
-            with time_limit(TIME_LIMIT_S), _full_precision():
-                self.checker(answer)
+            self.checker(with_flat_results(answer, self.name))
         except NotAttempted:
             return self._not_attempted()
         except NotYet as verdict:
@@ -127,11 +149,7 @@ class Exercise:
         except CannotCheck as verdict:
             return Result.of(CANNOT_CHECK, str(verdict))
         except TimeLimitExceeded:
-            return Result.of(
-                NOT_YET,
-                f"`{self.name}` was still running after {TIME_LIMIT_S} seconds and was stopped. "
-                "Look for a loop whose end is never reached.",
-            )
+            raise
         except BaseException as error:
             return self._failed(error)
         return Result.of(CORRECT, f"`{self.name}` passes every trial.")
@@ -148,16 +166,16 @@ class Exercise:
             return self._not_attempted()
         return Result.of(
             NOT_YET,
-            f"Using what `{self.name}` gave raised {quoted(error)} "
-            f"{likely_cause(error) or 'Compare what it takes and returns with the prompt.'}",
+            f"Using what `{self.name}` gave raised {quoted(error)} {likely_cause(error) or _COMPARE}",
         )
 
     def _lacking_devices(self) -> str:
-        if self.needs_devices == 1:
-            return ""
         import jax
 
-        have = jax.device_count()
+        try:
+            have = jax.device_count()
+        except RuntimeError as error:
+            return ended(no_device(error))
         if have >= self.needs_devices:
             return ""
         return (
@@ -166,10 +184,21 @@ class Exercise:
         )
 
 
-def _full_precision() -> AbstractContextManager[Any]:
+@contextmanager
+def _course_settings() -> Iterator[None]:
+    """Give the checks the settings that they were written for, whichever flags the learner has set."""
     import jax
 
-    return jax.default_matmul_precision("highest")
+    with (
+        # A TPU rounds the inputs of float32 products to bfloat16 unless told otherwise, and would fail right answers.
+        jax.default_matmul_precision("highest"),
+        jax.disable_jit(False),
+        jax.debug_nans(False),
+        jax.debug_infs(False),
+        jax.numpy_rank_promotion("allow"),
+        jax.numpy_dtype_promotion("standard"),
+    ):
+        yield
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,7 @@ def _remember_attempt(id: str, status: str) -> str:
     try:
         with store.update() as (record, note):
             done = record["exercises"].setdefault(id, {})
-            done["attempts"] = done.get("attempts", 0) + 1
+            done["attempts"] = min(done.get("attempts", 0) + 1, store.MAX_COUNT - 1)
             if done.get("status") != CORRECT:
                 done["status"] = status
         return note
@@ -213,4 +213,6 @@ def _remember_attempt(id: str, status: str) -> str:
 
 def _not_saved(error: OSError) -> str:
     where = f" in `{error.filename}`" if error.filename else ""
-    return f"Progress could not be saved{where} ({error.strerror or error}); set TPULAB_HOME to a folder of yours."
+    reason = error.strerror or str(error)
+    remedy = "" if "TPULAB_HOME" in reason else "; set TPULAB_HOME to a folder of yours"
+    return f"Progress could not be saved{where} ({reason}){remedy}."

@@ -104,7 +104,9 @@ def progress(*, restore: str = "") -> Progress:
     if restore:
         kind, packed = code.decode(restore)
         if kind != "progress":
-            raise ValueError(f"this is a {kind} code; a progress code was wanted")
+            raise ValueError(
+                f"this is {'a doctor' if kind == 'doctor' else 'another'} code; a progress code was wanted"
+            )
         other = unpack(packed)
         with store.update() as (record, _):
             store.merge(record, other)
@@ -139,19 +141,23 @@ def pack(record: store.Record) -> dict[str, dict[str, list]]:
 
 
 def unpack(packed: dict[str, dict[str, list]]) -> store.Record:
-    """Undo `pack`.
+    """Undo `pack`; exercises and answers that this version has no place for are left out.
 
     Raises:
         ValueError: the code was made by something else.
     """
     record = store.empty()
     words = list(_STATUS)
+    exercises = {item.id for one in banks() for item in one.exercises}
+    predictions = {item.id: item for one in banks() for item in one.predictions}
     try:
         for key, (status, attempts, hints, seen) in packed["e"].items():
             done = {"status": words[max(0, status)], "attempts": int(attempts), "hints": int(hints), "seen": int(seen)}
-            record["exercises"][key] = {name: value for name, value in done.items() if value}
+            if key in exercises:
+                record["exercises"][key] = {name: value for name, value in done.items() if value}
         for key, (answer, right) in packed["p"].items():
-            record["predictions"][key] = {"answer": answer} | ({} if right is None else {"right": bool(right)})
+            if key in predictions and not predictions[key].problem(answer):
+                record["predictions"][key] = {"answer": answer} | ({} if right is None else {"right": bool(right)})
         return store.checked(record)
     except (KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError):
         raise ValueError("the code holds no progress that this version can read; update tpulab") from None

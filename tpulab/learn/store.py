@@ -1,5 +1,6 @@
 """Where progress is kept: one small JSON file that survives restarts and two kernels at once."""
 
+import errno
 import json
 import os
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = 1
+COUNTS = ("attempts", "hints", "seen")  # of an exercise, beside its status
 MAX_COUNT = 1_000_000
 DRAFT = ".tpulab-draft"  # ends the name of a file that is being written
 _DRIVE = Path("/content/drive/MyDrive")  # Google Drive in Colab, once mounted
@@ -38,8 +40,8 @@ def home() -> Path:
 
 
 def path() -> Path:
-    """Name the progress file."""
-    return home() / "progress.json"
+    """Name the progress file itself, where a link stands in its place."""
+    return Path(os.path.realpath(home() / "progress.json"))
 
 
 def empty() -> Record:
@@ -54,10 +56,15 @@ def read() -> tuple[Record, str]:
         The record, and one sentence to show if a damaged file was kept aside, else "".
 
     Raises:
-        OSError: the file is there and cannot be opened.
+        OSError: the file is there and cannot be opened, or a newer version wrote it; it is as it was.
     """
+    file = path()
+    if file.exists() and not file.is_file():  # to open a pipe would wait for somebody who writes
+        raise OSError(errno.EINVAL, "this is no plain file", str(file))
     try:
-        record = json.loads(path().read_text(encoding="utf-8"))
+        record = json.loads(file.read_text(encoding="utf-8"))
+        if record["format"] > FORMAT:
+            raise OSError(f"{file} was written by a newer tpulab; update tpulab, or set TPULAB_HOME to another folder")
         return checked(record), ""
     except FileNotFoundError:
         return empty(), ""
@@ -74,15 +81,16 @@ def update() -> Iterator[tuple[Record, str]]:
     """
     from filelock import FileLock, Timeout
 
-    home().mkdir(parents=True, exist_ok=True)
+    file = path()
+    file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(str(path()) + ".lock", timeout=10):
-            sweep(home())
+        with FileLock(f"{file}.lock", timeout=10):
+            sweep(file.parent)
             record, note = read()
             yield record, note
-            write_json(path(), record)
+            write_json(file, record)
     except Timeout:
-        raise OSError(f"another program has held {path()} for 10 seconds") from None
+        raise OSError(f"another program has held {file} for 10 seconds") from None
 
 
 def merge(mine: Record, other: Record) -> None:
@@ -126,7 +134,7 @@ def sweep(folder: Path) -> None:
 
 
 def checked(record: Any) -> Record:
-    """Give the record back if it has the shape that the rest relies on.
+    """Give the record back if it has the shape that the rest relies on; fields of a newer version may stand beside.
 
     Raises:
         ValueError: it has not.
@@ -137,7 +145,7 @@ def checked(record: Any) -> Record:
     for done in record["exercises"].values():
         if done.get("status", "") not in _RANK:
             raise ValueError(f"unknown status {done['status']!r}")
-        counts = [value for name, value in done.items() if name != "status"]
+        counts = [done.get(name, 0) for name in COUNTS]
         if not all(isinstance(value, int) and 0 <= value < MAX_COUNT for value in counts):
             raise ValueError("a count is no number from 0 to a million")
     for guess in record["predictions"].values():

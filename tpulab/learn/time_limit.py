@@ -14,15 +14,18 @@ class TimeLimitExceeded(BaseException):
 
 # On a machine that others keep busy, an answer may take this many times the limit on the wall clock.
 PATIENCE = 3
+LOOK_S = 1.0  # between two looks
+IDLE = 0.05  # a process that got less of a processor since the last look was waiting, not crowded out
 INSIST_S = 0.5  # an answer that swallows the exception gets it again after so long
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise `TimeLimitExceeded` in the body once it has computed for `seconds`.
+    """Raise `TimeLimitExceeded` in the body once it has computed or slept for `seconds`.
 
-    What counts is the processor time of this process, so that a busy machine stops no right answer;
-    after three times as long on the wall clock it ends in any case, also if the body sleeps.
+    What counts is the processor time of this process, so that a busy machine stops no right answer, and the
+    time in which it uses hardly any, so that a sleep or a wait counts too; after three times as long on
+    the wall clock it ends in any case.
 
     Where the system has SIGALRM and we are in the main thread, an alarm does it, which also wakes a
     sleeping call. Elsewhere (Windows, other threads) the exception is sent to the running thread by
@@ -54,12 +57,16 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 def _countdown(seconds: float) -> Callable[[], float]:
     """Give a function that says how many seconds to wait before looking again; 0 when time is up."""
-    cpu, wall = time.process_time(), time.monotonic()
+    start = wall = time.monotonic()
+    cpu, spent = time.process_time(), 0.0
 
     def left() -> float:
-        computing = seconds - (time.process_time() - cpu)
-        waiting = PATIENCE * seconds - (time.monotonic() - wall)
-        return 0.0 if min(computing, waiting) <= 0 else max(0.02, min(computing, waiting))
+        nonlocal cpu, wall, spent
+        computed, passed = time.process_time() - cpu, time.monotonic() - wall
+        cpu, wall = cpu + computed, wall + passed
+        spent += computed if computed > passed * IDLE else passed
+        remaining = min(seconds - spent, PATIENCE * seconds - (wall - start))
+        return 0.0 if remaining <= 0 else min(max(0.02, remaining), LOOK_S)
 
     return left
 

@@ -5,9 +5,11 @@ exceptions here. `attempt` runs the learner's function, `expect_close` and `expe
 """
 
 import copy
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable
+from types import FunctionType
 from typing import Any
 
 from ..compat import is_traced
@@ -27,6 +29,7 @@ class CannotCheck(Exception):
 
 
 _MAX_ITEMS, _MAX_DEPTH = 12, 5  # of containers in feedback
+_MAX_NESTING = 100  # of an answer's results
 _MAX_ARGUMENT = 100  # characters of one argument in a call
 
 
@@ -154,6 +157,42 @@ def attempt(answer: Callable[..., Any], *args: Any, name: str = "", **kwargs: An
         raise _raised(error, call_text(answer, args, kwargs, name)) from error
 
 
+def with_flat_results(answer: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Wrap an answer so that results without an end never reach JAX, which would lose count of its recursion for good.
+
+    The wrapper is a plain function, also where the answer is none (`np.add`) and JAX could not remember it. What JAX
+    has compiled already stays as it is, with its `lower` and its cache. A function that an answer returns is wrapped
+    likewise.
+
+    Args:
+        answer: the learner's function.
+        name: how feedback names it.
+    """
+    if hasattr(answer, "lower"):
+        return answer
+
+    @functools.wraps(answer, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = answer(*args, **kwargs)
+        level = {id(result): result}
+        for _ in range(_MAX_NESTING):
+            inner = itertools.chain.from_iterable(
+                item.values() if isinstance(item, dict) else item
+                for item in level.values()
+                if isinstance(item, (dict, list, tuple))
+            )
+            level = {id(item): item for item in inner if isinstance(item, (dict, list, tuple))}
+            if not level:
+                return with_flat_results(result, f"{name}(…)") if isinstance(result, FunctionType) else result
+        raise NotYet(
+            f"`{name}` returned a container that holds itself, or more than {_MAX_NESTING} inside one another. "
+            "Return arrays, or a few of them in a tuple, list or dict."
+        )
+
+    call.__name__ = describe(answer)
+    return call
+
+
 def call_text(answer: Any, args: Iterable[Any] = (), kwargs: dict[str, Any] | None = None, name: str = "") -> str:
     """Write a call as feedback shows it, e.g. `f(f32[3], 2)` between backticks; large containers in outline."""
     shown = [_describe_argument(item) for item in args]
@@ -178,6 +217,7 @@ _CAUSES = {
     "TracerIntegerConversionError": "A traced value was used where Python needs a plain integer.",
     "ConcretizationTypeError": "A traced value was used where Python needs a plain number.",
     "UnexpectedTracerError": "A traced value was kept outside the function that was being traced.",
+    "SystemError": "Perhaps it returned a container that holds itself.",
     "RecursionError": "The function calls itself without an end.",
 }
 
