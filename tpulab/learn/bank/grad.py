@@ -140,8 +140,8 @@ def _largest(equations: list[tuple[Any, int]]) -> int:
 class tangent:
     """Write `tangent(f, x0)`, which returns a **function**: the line that touches `f` at the number `x0`.
 
-    `tangent(f, x0)(x)` is `f(x0)` plus the slope of `f` at `x0`, times `x - x0`. `f` takes a number and gives a
-    number; `x` may be a number or an array. Use `jax.grad`, no differences.
+    `tangent(f, x0)(x)` is `f(x0)` plus the slope of `f` at `x0`, times `x - x0`. `f` takes a number and
+    gives a number, and may branch on it in Python; `x` may be a number or an array. Use `jax.grad`, no differences.
 
     Example: for `f = lambda x: x**2` and `x0 = 3.0` the line is `9 + 6 * (x - 3)`, so `tangent(f, 3.0)(4.0)` is 15.
     """
