@@ -4,7 +4,8 @@ import numpy as np
 
 from ..exercise import exercise, wrong
 from ..prediction import Prediction
-from ..verdict import attempt, call_text, expect_close
+from ..verdict import attempt, expect_close
+from ..words import call_text
 from . import Chapter
 
 chapter = Chapter("99_template", "What this chapter is about", reading_minutes=20, needs=("03_jit",))

@@ -7,7 +7,7 @@ import pytest
 
 import tpulab
 from tpulab.learn import code, store
-from tpulab.learn.verdict import describe
+from tpulab.learn.words import describe
 
 ID = tpulab.learn.exercises()[0].id
 

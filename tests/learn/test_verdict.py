@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tpulab.learn import verdict
-from tpulab.learn.verdict import NotAttempted, NotYet, attempt, describe, expect_close, is_close, primitives, quoted
+from tpulab.learn import verdict, words
+from tpulab.learn.verdict import NotAttempted, NotYet, attempt, expect_close, is_close, primitives
+from tpulab.learn.words import describe, quoted
 
 
 @pytest.mark.parametrize(
@@ -41,18 +42,18 @@ def test_describe_keys_functions_and_long_texts():
 
 def test_a_call_shows_large_containers_in_outline():
     small = {"w": np.zeros((4, 3)), "b": np.array([0.5, -1.5, 2.0])}
-    assert verdict.call_text(None, [small, 0.1], name="f") == "`f({'w': f64[4,3], 'b': f64[3] (0.5, -1.5, 2)}, 0.1)`"
+    assert words.call_text(None, [small, 0.1], name="f") == "`f({'w': f64[4,3], 'b': f64[3] (0.5, -1.5, 2)}, 0.1)`"
     wide = {"w": np.ones(6) / 7, "b": np.ones(6) / 7}
-    assert verdict.call_text(None, [wide], name="f") == "`f({'w': f64[6], 'b': f64[6]})`"
+    assert words.call_text(None, [wide], name="f") == "`f({'w': f64[6], 'b': f64[6]})`"
     deep = {
         "layers": [small, small, small],
         "scale": (np.ones(()), np.ones(6)),
         "head": {"deep": [np.ones(2)], "no": []},
     }
     text = "{'layers': [{...}, {...}, {...}], 'scale': (f64[], f64[6]), 'head': {'deep': [...], 'no': []}}"
-    assert verdict.call_text(None, kwargs={"p": deep}, name="f") == f"`f(p={text})`"
+    assert words.call_text(None, kwargs={"p": deep}, name="f") == f"`f(p={text})`"
     many = [deep] * 300
-    assert verdict.call_text(None, [many], name="f") == "`f([{...}, {...}, {...}, {...}, and 296 more])`"
+    assert words.call_text(None, [many], name="f") == "`f([{...}, {...}, {...}, {...}, and 296 more])`"
 
 
 def test_attempt_gives_copies():

@@ -12,16 +12,8 @@ from typing import Any
 from ..session import no_device
 from .card import Card
 from .time_limit import TimeLimitExceeded, time_limit
-from .verdict import (
-    CannotCheck,
-    NotAttempted,
-    NotYet,
-    describe,
-    ended,
-    likely_cause,
-    quoted,
-    with_flat_results,
-)
+from .verdict import CannotCheck, NotAttempted, NotYet, with_flat_results
+from .words import describe, ended, likely_cause, quoted
 
 TIME_LIMIT_S = 20
 MAX_FEEDBACK = 2000  # characters

@@ -8,7 +8,7 @@ from .bank import MODULES, bank, banks
 from .card import Card
 from .exercise import CORRECT, NOT_YET, Exercise, Result, is_strict
 from .prediction import Prediction
-from .verdict import describe
+from .words import describe
 
 
 def exercises() -> tuple[Exercise, ...]:

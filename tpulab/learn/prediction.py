@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .verdict import describe
+from .words import describe
 
 
 @dataclass(frozen=True)

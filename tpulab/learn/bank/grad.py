@@ -12,7 +12,8 @@ from jax import lax
 from ...compat import is_traced
 from ..exercise import exercise, wrong
 from ..prediction import Prediction
-from ..verdict import attempt, call_text, describe, expect, expect_close, is_close
+from ..verdict import attempt, expect, expect_close, is_close
+from ..words import call_text, describe
 from . import Chapter
 
 chapter = Chapter(

@@ -14,7 +14,8 @@ from jax import lax
 from ...compat import is_traced
 from ..exercise import exercise, wrong
 from ..prediction import Prediction
-from ..verdict import NotYet, attempt, call_text, describe, expect, expect_close, is_close, primitives
+from ..verdict import NotYet, attempt, expect, expect_close, is_close, primitives
+from ..words import call_text, describe
 from . import Chapter
 
 chapter = Chapter("03_jit", "jit: recorded once, run many times", reading_minutes=35, needs=("02_grad",))

@@ -13,7 +13,8 @@ from jax.sharding import PartitionSpec as P
 
 from ..exercise import exercise, wrong
 from ..prediction import Prediction
-from ..verdict import NotYet, attempt, call_text, describe, expect, expect_close, is_close, primitives, quoted
+from ..verdict import NotYet, attempt, expect, expect_close, is_close, primitives
+from ..words import call_text, describe, quoted
 from . import Chapter
 
 chapter = Chapter("05_pmap", "pmap and after: one program, many devices", reading_minutes=35, needs=("04_vmap",))

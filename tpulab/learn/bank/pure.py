@@ -11,7 +11,8 @@ import numpy as np
 
 from ..exercise import exercise, wrong
 from ..prediction import Prediction
-from ..verdict import NotYet, attempt, call_text, describe, expect, expect_close, is_close, primitives
+from ..verdict import NotYet, attempt, expect, expect_close, is_close, primitives
+from ..words import call_text, describe
 from . import Chapter
 
 chapter = Chapter(

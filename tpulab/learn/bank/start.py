@@ -6,7 +6,8 @@ import numpy as np
 
 from ..exercise import exercise, wrong
 from ..prediction import Prediction
-from ..verdict import NotYet, attempt, call_text, describe, expect, expect_close
+from ..verdict import NotYet, attempt, expect, expect_close
+from ..words import call_text, describe
 from . import Chapter
 
 chapter = Chapter("00_start", "Start here: your laptop is a TPU lab", reading_minutes=20)

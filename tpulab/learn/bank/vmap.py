@@ -12,7 +12,8 @@ from jax import lax
 
 from ..exercise import exercise, wrong
 from ..prediction import Prediction
-from ..verdict import NotYet, attempt, call_text, describe, expect, expect_close, is_close, primitives
+from ..verdict import NotYet, attempt, expect, expect_close, is_close, primitives
+from ..words import call_text, describe
 from . import Chapter
 
 chapter = Chapter("04_vmap", "vmap: write it for one, run it for a batch", reading_minutes=28, needs=("03_jit",))
