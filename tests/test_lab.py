@@ -703,14 +703,25 @@ def test_ending_make_ends_the_lab(tmp_path, ending):
         "        print('Stopped.', flush=True)\n"
         "        return 130\n"
     )
+    # A worker of pytest may ignore Ctrl-C, and so would all that it starts.
+    heed = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
     child = subprocess.Popen(
-        ["make", "-C", str(tmp_path), "--no-print-directory", "lab", f"PYTHON={sys.executable}"],
+        [
+            sys.executable,
+            "-c",
+            heed,
+            "make",
+            "-C",
+            str(tmp_path),
+            "--no-print-directory",
+            "lab",
+            f"PYTHON={sys.executable}",
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert child.stdout and child.stdout.readline() == "up lab --work work\n"
     (os.killpg if ending == signal.SIGINT else os.kill)(child.pid, ending)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 def first_line(error: BaseException) -> str:
-    """Give the first line of an error's message; "" if it has none to give.
+    r"""Give the first line of an error's message; "" if it has none to give.
 
     A last sentence that only announces further lines is left out; where the line is one sentence, "…" shows
     that more follows.
