@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import __version__
 from ..learn import code
+from ..learn.words import one_line
 from . import checks, probe
 from .checks import Check
 
@@ -89,9 +90,4 @@ def _rows(name: str, look: Callable[[], Check | list[Check]]) -> list[Check]:
         why = f"cannot be looked at, {type(error).__name__}: {error}"
         found = Check(name, False, why, "mend what it names and run `tpulab doctor` again")
     rows = found if isinstance(found, list) else [found]
-    return [replace(row, found=_plain(row.found), remedy=_plain(row.remedy)) for row in rows]
-
-
-def _plain(text: str) -> str:
-    """Make one line of a text, without what steers a terminal."""
-    return "".join(character for character in " ".join(text.split()) if character.isprintable())
+    return [replace(row, found=one_line(row.found), remedy=one_line(row.remedy)) for row in rows]

@@ -9,6 +9,7 @@ from . import code, store
 from .bank import banks
 from .exercise import CORRECT
 from .report import unpack
+from .words import one_line
 
 _CODE = re.compile(r"TPULAB\d+-[\w-]+")
 _MAX_NAMES, _MAX_NAME = 5, 40  # of failed checks in a row, and the characters of one
@@ -115,7 +116,7 @@ def read_class(lines: Iterable[str]) -> Class:
 def _take_line(text: str, sent: dict[str, _Sent]) -> None:
     """Add one line to what was sent; a line with one bad code is not taken at all."""
     codes = _CODE.findall(text)
-    text = _printable(text)
+    text = one_line(text)
     name = " ".join(_CODE.sub(" ", text).strip(_BETWEEN).split())
     if not codes:
         raise ValueError(f"no code in {text[:40]!r}; a code starts with TPULAB1-")
@@ -137,14 +138,9 @@ def _take_line(text: str, sent: dict[str, _Sent]) -> None:
         one.doctor = report
 
 
-def _printable(text: str) -> str:
-    """Leave out what steers a terminal: who sends a code shall not write on the screen of who reads it."""
-    return "".join(character for character in " ".join(text.split()) if character.isprintable())
-
-
 def _checked_report(record: Any) -> dict[str, Any]:
     try:
-        failed = tuple(_printable(name) for name, (ok, _) in record["c"].items() if ok is False)
+        failed = tuple(one_line(name) for name, (ok, _) in record["c"].items() if ok is False)
         return {"ready": bool(record["ready"]), "why_not": failed}
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ValueError("a doctor code that this version cannot read; update tpulab") from None

@@ -144,6 +144,11 @@ def ended(text: str) -> str:
     return text if text.endswith((".", "!", "?", "…")) else text + "."
 
 
+def one_line(text: str) -> str:
+    """Make one line of a text, without what steers a terminal: who sends it shall not write on the reader's screen."""
+    return "".join(character for character in " ".join(text.split()) if character.isprintable())
+
+
 _NO_FUNCTION = re.compile(r"\b(pmap|vmap|jit|grad|value_and_grad)\(\) missing 1 required positional argument: 'fun'")
 
 

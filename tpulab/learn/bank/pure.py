@@ -1425,7 +1425,7 @@ class differs_under_jit:
             ("a function whose last number alone counts", _last, arrays(4, 4, 4), [1, 2]),
             ("a counter of tiny numbers", _counter, [1e-6 * x for x in arrays(3, 3)], [1]),
             ("a function of large numbers whose last digits drift", _drifting, [1e6 * x for x in arrays(3, 3, 3)], []),
-            ("a function that drifts in the fifth digit", _drifting_in_the_fifth, arrays(4, 4, 4), [1, 2]),
+            ("a function that drifts in the fifth digit", lambda: _drifting(4e-5), arrays(4, 4, 4), [1, 2]),
             ("a pure function that gives NaN", _root_of_negative, arrays(3, 3), [0, 1]),
             ("a counter, many times", _counter, arrays(*[2] * 13), list(range(1, 13))),
         ]
@@ -1510,25 +1510,14 @@ def _tiring():
     return tire
 
 
-def _drifting():
-    """Stand in for rounding, which differs from machine to machine."""
+def _drifting(share=1e-6):
+    """Drift by this share of the number in each call; the default stands in for rounding, which differs by machine."""
     calls = 0
 
     def drift(x):
         nonlocal calls
         calls += 1
-        return x * (1 + 1e-6 * calls)
-
-    return drift
-
-
-def _drifting_in_the_fifth():
-    calls = 0
-
-    def drift(x):
-        nonlocal calls
-        calls += 1
-        return x * (1 + 4e-5 * calls)
+        return x * (1 + share * calls)
 
     return drift
 
