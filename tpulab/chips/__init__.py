@@ -1,0 +1,1 @@
+"""Chips: what their makers and the field say about them, with sources; and the roofline."""

@@ -1,0 +1,1 @@
+"""The compiler lab: what XLA makes of a program, for a TPU that need not be here."""
