@@ -17,11 +17,18 @@ class WrongArgument(CompileError, TypeError):
     """An argument is neither an array nor named as static."""
 
 
+def function_in(fn: Any) -> Any:
+    """Take off whatever wraps a function: jit, partial, a method's binding."""
+    while True:
+        inner = getattr(fn, "func", None) or getattr(fn, "__func__", None) or getattr(fn, "__wrapped__", None)
+        if not callable(inner) or inner is fn:
+            return fn
+        fn = inner
+
+
 def name_of(fn: Callable) -> str:
     """Give a function's plain name, whatever wraps it."""
-    inner = inspect.unwrap(fn)
-    while hasattr(inner, "func"):
-        inner = inner.func
+    inner = function_in(fn)
     name = getattr(inner, "__name__", None) or type(inner).__name__
     return "lambda" if name == "<lambda>" else name
 
@@ -52,7 +59,7 @@ def static_positions(fn: Callable, count: int, numbers: int | Iterable[int], nam
 
 
 def abstract(
-    fn: Callable, args: Sequence[Any], static: set[int], mesh: Mesh, shardings: Any, *, keep_scalars: bool = False
+    fn: Callable, args: Sequence[Any], static: set[int], mesh: Mesh | None, shardings: Any, *, keep_scalars: bool = False
 ) -> tuple[list[Any], int]:
     """Replace every array by its shape, type and sharding over the mesh.
 
@@ -60,7 +67,8 @@ def abstract(
         fn: for the names of its parameters.
         args: positional arguments.
         static: positions that stay as they are.
-        mesh: of the devices that the program is compiled for.
+        mesh: of the devices that the program is compiled for; None for this machine, where arrays stay
+            sharded as they are.
         shardings: a PartitionSpec for all, or one for each argument that is not static, prefixes allowed;
             None leaves each as its ShapeDtypeStruct says, else whole on every device.
         keep_scalars: leave Python numbers as they are: the function may have named them static itself.
@@ -89,7 +97,7 @@ def abstract(
     return out, sharded
 
 
-def leaf_struct(leaf: Any, spec: Any, mesh: Mesh, where: str, keep_scalars: bool = False) -> tuple[Any, bool]:
+def leaf_struct(leaf: Any, spec: Any, mesh: Mesh | None, where: str, keep_scalars: bool = False) -> tuple[Any, bool]:
     """Turn one array into its shape, type and sharding."""
     import jax
     import numpy as np
@@ -107,6 +115,10 @@ def leaf_struct(leaf: Any, spec: Any, mesh: Mesh, where: str, keep_scalars: bool
         raise WrongArgument(
             f"{where} is a {type(leaf).__name__}, which is no array; name it in static_argnums= or static_argnames="
         )
+    if mesh is None:
+        own = getattr(leaf, "sharding", None)
+        own = own if own is not None and own.num_devices > 1 else None
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=own, weak_type=weak), own is not None
     if spec is None:
         spec = getattr(getattr(leaf, "sharding", None), "spec", None) if isinstance(leaf, jax.ShapeDtypeStruct) else None
     spec = PartitionSpec() if spec is None else spec

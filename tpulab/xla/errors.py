@@ -66,7 +66,8 @@ def does_not_fit(
     largest = ""
     if buffers:
         made_by = f", {buffers[0].source}" if buffers[0].source else ""
-        largest = f"; the largest buffer is {buffers[0].kind} {buffers[0].shape} ({buffers[0].bytes / GIB:.2f} GiB{made_by})"
+        shape = re.sub(r"\{[^}]*\}", "", buffers[0].shape)
+        largest = f"; the largest buffer is {buffers[0].kind} {shape} ({buffers[0].bytes / GIB:.2f} GiB{made_by})"
     advice = "shard it over more devices, use a smaller batch, or jax.checkpoint; .buffers and .table() list the largest"
     return DoesNotFit(f"on one device of {target} this program needs {amount}{there}{largest}; {advice}", needed, available, buffers)
 
