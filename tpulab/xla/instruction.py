@@ -14,6 +14,12 @@ FREE = frozenset({
     "opt-barrier", "domain", "add-dependency", "async-update",
 })  # fmt: skip
 
+# Custom calls that start nothing: they reserve memory, mark shardings, join buffers, state what is known of indices.
+IDLE_CALLS = frozenset({
+    "AllocateBuffer", "AssumeGatherIndicesInBound", "ConcatBitcast", "Sharding", "SPMDFullToShardShape",
+    "SPMDShardToFullShape", "annotate_device_placement",
+})  # fmt: skip
+
 
 class Frame(NamedTuple):
     """One line of the traceback under which JAX recorded an operation."""
@@ -133,4 +139,6 @@ class Instruction:
     @property
     def free(self) -> bool:
         """It launches nothing: it names or regroups values, or waits for what was started before."""
+        if self.opcode == "custom-call":
+            return self.custom_call_target in IDLE_CALLS or self.custom_call_target.startswith("xla.sdy.")
         return self.opcode in FREE or self.opcode.endswith("-done")

@@ -78,7 +78,7 @@ def program_of(
     lines = dict(lines or {})
     listed = launches(module)
     read = [_kernel(module, launch, number, lines) for number, launch in enumerate(listed, 1)]
-    counts, notes = _settled(_sums(module, listed, read), before)
+    counts, notes = _settled(_sums(module, listed, read), before, devices or module.devices or 1)
     return Program(
         name=name,
         target=target,
@@ -215,12 +215,17 @@ def _sums(module: Module, listed: Iterable[Launch], kernels: list[Kernel]) -> Co
     )
 
 
-def _settled(counts: Counts, before: Counts | None) -> tuple[Counts, tuple[str, ...]]:
+def _settled(counts: Counts, before: Counts | None, devices: int) -> tuple[Counts, tuple[str, ...]]:
     """Where the optimised program hides arithmetic in a custom call, take the FLOPs of the program before."""
-    if counts.flops is not None or before is None or before.flops is None:
+    if counts.flops is not None or before is None or before.flops is None or before.transcendentals is None:
         return counts, ()
     hidden = "; ".join(what for what in counts.unknown if what.startswith("FLOPs"))
-    note = f"{hidden} are not stated, so FLOPs are those of the program before optimisation"
-    rest = tuple(what for what in counts.unknown if not what.startswith("FLOPs"))
-    settled = replace(counts, flops=before.flops, transcendentals=before.transcendentals, unknown=rest)
+    share = f", one {devices}th of them" if devices > 1 else ""
+    note = f"{hidden} are not stated, so FLOPs are those of the program before optimisation{share}"
+    settled = replace(
+        counts,
+        flops=before.flops // devices,
+        transcendentals=before.transcendentals // devices,
+        unknown=tuple(what for what in counts.unknown if not what.startswith("FLOPs")),
+    )
     return settled, (note,)

@@ -24,7 +24,8 @@ def headline(program: Program) -> str:
 def comparison(program: Program) -> list[Row]:
     """Put the program as written beside what the compiler made of it."""
     before, after = program.before, program.counts
-    rows: list[Row] = [("", "before", "after")]
+    whole = "before" if program.devices == 1 else "before, all devices together"
+    rows: list[Row] = [("", whole, "after" if program.devices == 1 else "after, each device")]
     for label, of in (
         ("kernels", lambda counts: f"{counts.kernels:,}"),
         ("DMAs", lambda counts: f"{counts.dmas:,}"),

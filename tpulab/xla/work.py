@@ -32,11 +32,6 @@ _TRANSCENDENTAL = frozenset({
     "exponential-minus-one", "expm1", "log", "log-plus-one", "log1p", "logistic", "power", "rsqrt", "sine",
     "sinh", "sqrt", "tan", "tanh",
 })  # fmt: skip
-# Custom calls that compute nothing: they reserve memory, mark shardings, move or join buffers.
-_IDLE_CALLS = frozenset({
-    "AllocateBuffer", "AssumeGatherIndicesInBound", "ConcatBitcast", "Sharding", "SPMDFullToShardShape",
-    "SPMDShardToFullShape", "MoveToDevice", "MoveToHost", "annotate_device_placement", "PreferredLayout",
-})  # fmt: skip
 _WIDEST_WINDOW = 1_000_000
 _DEEPEST = 64
 
@@ -159,15 +154,14 @@ class _Counter:
         return Work(transcendentals=item.shape.size)
 
     def _custom_call(self, _computation: Computation, item: Instruction, _depth: int) -> Work:
-        target = item.custom_call_target
-        if target in _IDLE_CALLS:
+        if item.free:
             return Work()
         called = item.config.get("custom_call_config")
         stated = called.get("cost_estimate") if isinstance(called, dict) else None
         if isinstance(stated, dict) and str(stated.get("flops", "")).isdecimal():
             functions = str(stated.get("transcendentals", "0"))
             return Work(int(stated["flops"]), int(functions) if functions.isdecimal() else 0)
-        return Work(unknown=(f"FLOPs of the custom call {target}",))
+        return Work(unknown=(f"FLOPs of the custom call {item.custom_call_target}",))
 
     def _collective(self, computation: Computation, item: Instruction, _depth: int) -> Work:
         given = sum(operand.shape.size for operand in computation.operands(item))
