@@ -13,6 +13,7 @@ import tpulab
 
 tpulab.setup()
 
+import itertools
 from functools import partial
 
 import jax
@@ -20,7 +21,6 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 from jax import lax
-
 from tpulab import chips, xla
 
 # %% [markdown]
@@ -77,29 +77,21 @@ fused
 # What happened between your function and this program? Four stages:
 
 # %%
-lowered = jax.jit(with_dropout).lower(*shapes, mask).as_text()
-operations = sum(" = stablehlo." in line for line in lowered.splitlines())
 before, after = fused.before, fused.counts
+lowered = jax.jit(with_dropout).lower(*shapes, mask).as_text()
 stages = {
-    "jaxpr": f"{len(jaxpr.eqns)} operations",
-    "StableHLO": f"{operations} operations",
-    "HLO": f"{before.kernels} operations\n{before.hbm_bytes / 1e6:,.0f} MB if each\nwere a kernel",
-    "optimised HLO": f"kernels: {after.kernels}, DMAs: {after.dmas}\n{after.hbm_bytes / 1e6:,.0f} MB",
+    "recorded": f"jaxpr\n{len(jaxpr.eqns)} operations",
+    "spelled out": f"StableHLO\n{lowered.count(' = stablehlo.')} operations",
+    "read by XLA": f"HLO\n{before.kernels} operations\n({before.hbm_bytes / 1e6:,.0f} MB if\neach were a kernel)",
+    "60 to 70 passes": f"optimised HLO\nkernels: {after.kernels}, DMAs: {after.dmas}\n{after.hbm_bytes / 1e6:,.0f} MB",
 }
-arrows = "recorded with\ntracers (03)", "each primitive\nspelled out", "read in by\nXLA", "passes of\nXLA:TPU"
-
-# %%
-fig, ax = plt.subplots(figsize=(9, 2))
-box = {"boxstyle": "round,pad=0.5", "facecolor": "none", "edgecolor": "C0"}
-for column, ((name, text), arrow) in enumerate(zip(stages.items(), arrows, strict=True)):
-    ax.text(column, 0, f"{name}\n{text}", ha="center", va="center", fontsize=8, bbox=box)
-    ax.text(column - 0.5, 0.62, arrow, ha="center", va="bottom", fontsize=8)
-    ax.annotate("", (column - 0.4, 0.5), (column - 0.6, 0.5), arrowprops={"arrowstyle": "->"})
-ax.text(-0.75, 0, "Python", ha="center", va="center", fontsize=8)
-ax.set(xlim=(-1, 3.6), ylim=(-0.8, 1.2))
-ax.axis("off")
-words = ", then ".join(f"{name}: {text}" for name, text in stages.items()).replace("\n", ", ")
-tpulab.show(fig, alt=f"From Python to the program that runs: {words}.")
+fig, ax = plt.subplots(figsize=(9, 1.6))
+for column, (arrow, text) in enumerate(stages.items()):
+    ax.text(column, 0, text, ha="center", va="center", bbox={"boxstyle": "round", "facecolor": "none"})
+    ax.annotate(f"{arrow}\n→", (column - 0.5, 0.5), ha="center")
+ax.axis((-0.8, 3.6, -0.8, 1.1))
+ax.set_axis_off()
+tpulab.show(fig, alt="From function to program: " + "; ".join(map(": ".join, stages.items())))
 
 # %% [markdown]
 # Passes simplify, turn `dot` into `convolution`, choose layouts, fuse, schedule. `compile_for` asks for this through
@@ -166,6 +158,10 @@ programs["apart"]
 # %% [markdown]
 # The same arithmetic; but each intermediate, 268 MB, is written to HBM and read back. (*Fusion off* leaves out the
 # compiler's fusing pass. That is worse than eager: even the number 0 is first written out as a whole matrix of zeros.)
+#
+# What is it worth? The cycles are the compiler's own estimate, never checked on a chip. A second opinion is a formula,
+# below the picture: a kernel takes as long as its arithmetic at peak or its bytes at the memory's rate, whichever is
+# longer (chapter 07).
 
 # %%
 fig, ax = plt.subplots(figsize=(6.4, 2.2))
@@ -173,17 +169,14 @@ for row, program in enumerate(programs.values()):
     left = 0
     for number, launch in enumerate(program.launches):
         size = launch.hbm_bytes / 1e6
-        ax.barh(row, size, left=left, color=f"C{number}", edgecolor="white", hatch="///" if launch.dma else "")
+        look = {"color": f"C{number}", "edgecolor": "white", "hatch": "///" if launch.dma else ""}
+        ax.barh(row, size, left=left, **look)
         left += size
     ax.annotate(f" kernels: {len(program.kernels)}", (left, row), va="center")
 ax.set(xlabel="MB to and from HBM (compiled); one block a launch, DMAs hatched", xlim=(0, 5000))
 ax.set(yticks=range(3), yticklabels=programs, ylim=(2.6, -0.6))
 words = "; ".join(f"{name} {program.hbm_bytes / 1e6:,.0f} MB" for name, program in programs.items())
 tpulab.show(fig, alt=f"HBM traffic of the layer with dropout, one block for each launch. {words}.")
-
-# %% [markdown]
-# What is it worth? The cycles are the compiler's own estimate, never checked on a chip. A second opinion is a formula:
-# a kernel takes as long as its arithmetic at peak or its bytes at the memory's rate, whichever is longer (chapter 07).
 
 # %%
 v5e = chips.get("v5e")
@@ -242,23 +235,19 @@ drawn = xla.compile_for("v5e:2x2", draws_mask, key, *shapes)
 for kernel in drawn.kernels:
     print(f"{kernel.name:<24}{kernel.hbm_bytes / 1e6:7.1f} MB, operations inside: {len(kernel.opcodes)}")
 share = drawn.hbm_bytes / fused.hbm_bytes
-print(f"{drawn.hbm_bytes / 1e6:.0f} MB against {fused.hbm_bytes / 1e6:.0f} MB")
+for name, program in {"mask given": fused, "mask drawn": drawn}.items():
+    print(f"{name} {program.hbm_bytes / 1e6:.0f} MB, {program.estimated_cycles:,} cycles (compiled)")
 tpulab.reveal("fusion.p3", "fewer" if share < 0.9 else "more" if share > 1.1 else "about the same")
 
 # %% [markdown]
 # Fewer: the random bits are computed from the key and the place of each number, inside the product's kernel, and the
 # mask is never in memory at all. The other kernels are tiny; they take the key apart and number the rows.
 #
-# So *product, activation and dropout in one kernel* is true, up to those. But look at the estimate: to the cycle about
-# that of the bare layer, though more than a hundred operations were added for each number. It is an estimate of what
-# the matrix unit does. Trust the bytes more than the cycles.
+# So *product, activation and dropout in one kernel* is true, up to those. But look at the estimate:
+# no more cycles than before, though more than a hundred operations were added for each number. It looks at the matrix
+# unit and the memory, hardly at the rest. Trust the bytes more than the cycles.
 #
 # <!-- claim 11: holds with conditions: one kernel when the mask is given; drawn from a key, one large kernel and six tiny ones that prepare the key -->
-
-# %%
-bare = xla.compile_for("v5e:2x2", layer, *shapes)
-for name, program in {"bare layer": bare, "mask given": fused, "mask drawn": drawn}.items():
-    print(f"{name}: {program.estimated_cycles:,} cycles, {program.hbm_bytes / 1e6:.0f} MB (compiled)")
 
 # %% [markdown]
 # ## When one pass is not enough
@@ -285,12 +274,10 @@ for fn in (softmax, normalize):
     program = xla.compile_for("v5e:2x2", fn, matrix)
     print(f"{fn.__name__}, {program.hbm_bytes / 1e6:,.0f} MB")
     for kernel in program.kernels:
-        print(f"  reads {kernel.bytes_read / 1e6:4.0f} MB, writes {kernel.bytes_written / 1e6:4.0f} MB  {kernel.steps}")
+        read, written = kernel.bytes_read / 1e6, kernel.bytes_written / 1e6
+        print(f"  reads {read:4.0f} MB, writes {written:4.0f} MB  {', '.join(kernel.steps)}")
     reads[fn.__name__] = round(sum(kernel.bytes_read for kernel in program.kernels) / (2 * 32768 * 8192))
 tpulab.reveal("fusion.p4", reads)
-
-# %%
-xla.compile_for("v5e:2x2", softmax, matrix)
 
 # %% [markdown]
 # A sum over a row is known only when the row has been read. What needs it must read the row again: the maximum, then
@@ -349,26 +336,33 @@ tpulab.reveal(
     {name: "one" if len(program.kernels) == 1 else "several" for name, program in broken.items()},
 )
 
-# %%
-fig, ax = plt.subplots(figsize=(6.4, 2.6))
-for row, program in enumerate(broken.values()):
-    must = sum(edge.bytes for edge in program.edges if not (edge.source and edge.target)) / 1e6
-    must = min(must, program.hbm_bytes / 1e6)
-    ax.barh(row, must, color="C0")
-    ax.barh(row, program.hbm_bytes / 1e6 - must, left=must, color="C1", hatch="///", edgecolor="white")
-    ax.annotate(f" kernels: {len(program.kernels)}", (program.hbm_bytes / 1e6, row), va="center")
-ax.set(yticks=range(7), yticklabels=broken, ylim=(6.6, -0.6), xlim=(0, 4600))
-ax.set(xlabel="MB to and from HBM (compiled); hatched: between kernels")
-words = ", ".join(f"{name} {program.hbm_bytes / 1e6:,.0f} MB" for name, program in broken.items())
-tpulab.show(fig, alt=f"HBM traffic of seven functions: {words}.")
-
 # %% [markdown]
 # - An inner `jit`, a transposition, a second use, even a sum over rows: no break. `row_sums` moves the least of all,
 #   since the layer's output never leaves the chip. **What you do not return need not exist.**
 # - Reversing rows breaks it in two places; a sort waits for its whole input; so does a second product, whose every
 #   number needs a whole row of the first. Lookups with computed indices, scatters and running sums break it, too.
 #
-# Ask of each: must it be there? A lookup in a small table is a product in disguise:
+# And explicit parameters, which are said to make such optimisations possible? Let us hide them.
+
+# %%
+frozen = np.full((256, 256), 0.01, jnp.bfloat16)
+
+
+def with_captured(x):
+    return jnp.maximum(x @ frozen, 0)
+
+
+program = xla.compile_for("v5e:2x2", with_captured, bf16((65536, 256)))
+print(f"kernels: {len(program.kernels)}, {program.hbm_bytes / 1e6:.1f} MB")
+
+# %% [markdown]
+# One kernel, `x` in and the result out: it fuses just as well. What is lost is something else: these weights are part of
+# the program, and the next training step would need a new one.
+#
+# To find what blocks a fusion, look at what stands between two kernels, and ask: must it be there? A lookup in a small
+# table, for instance, is a product in disguise.
+#
+# <!-- claim 3: holds with conditions: fusion does not need parameters to be arguments; using one program for new weights, and donating them, does -->
 
 # %%
 table = jnp.array([[1.0, 2.0], [10.0, 20.0], [100.0, 200.0]])
@@ -387,35 +381,6 @@ print((jax.nn.one_hot(rows, 3) @ table).tolist())
 # %% [exercise] fusion.9
 
 # %% [markdown]
-# ## Do the parameters have to be arguments?
-#
-# Explicit parameters are said to make such optimisations possible. So let us hide them.
-
-# %%
-frozen = np.full((256, 256), 0.01, jnp.bfloat16)
-
-
-def with_argument(x, w):
-    return jnp.maximum(x @ w, 0)
-
-
-def with_captured(x):
-    return jnp.maximum(x @ frozen, 0)
-
-
-rows, weights = bf16((65536, 256)), bf16((256, 256))
-for program in (
-    xla.compile_for("v5e:2x2", with_argument, rows, weights),
-    xla.compile_for("v5e:2x2", with_captured, rows),
-):
-    print(f"{program.name}: {len(program.kernels)} kernel, {program.hbm_bytes / 1e6:.1f} MB")
-
-# %% [markdown]
-# It fuses just as well. What is lost is something else: these weights are part of the program, and the next training
-# step would need a new one.
-#
-# <!-- claim 3: holds with conditions: fusion does not need parameters to be arguments; reusing one program for new weights, and donating them, does -->
-#
 # ## CPU against TPU
 #
 # `compile_here` asks XLA's compiler for the machine under your hands.
@@ -441,8 +406,8 @@ small = bf16((2048, 1024)), bf16((1024, 4096)), bf16((4096,))
 on = xla.compile_for("v5e:2x2", layer, *small)
 off = xla.compile_for("v5e:2x2", layer, *small, fusion=False)
 for name, program in (("fused", on), ("fusion off", off)):
-    cycles = program.estimated_cycles
-    print(f"{name:<11}kernels: {len(program.kernels)}, {program.hbm_bytes / 1e6:.1f} MB, {cycles:,} cycles (compiled)")
+    mb, cycles = program.hbm_bytes / 1e6, program.estimated_cycles
+    print(f"{name:<11}kernels: {len(program.kernels)}, {mb:.1f} MB, {cycles:,} cycles (compiled)")
 tpulab.reveal("fusion.p6", round(off.hbm_bytes / on.hbm_bytes, 2))
 
 # %% [markdown]
@@ -452,11 +417,13 @@ tpulab.reveal("fusion.p6", round(off.hbm_bytes / on.hbm_bytes, 2))
 #
 # ## Pass by pass
 #
-# Who did it? `xla.passes` gives the program after each pass.
+# Who did it? `xla.passes` gives the program after each pass. Here are those that changed how much would be launched.
 
 # %% tags=["nbval-ignore-output"]
 history = xla.passes("v5e:2x2", with_dropout, *shapes, mask)
 print("stages:", len(history))
+for before, now in itertools.pairwise(history):
+    print(before, now)
 
 # %% [exercise] fusion.8
 

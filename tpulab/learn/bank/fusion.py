@@ -1,5 +1,6 @@
 """Chapter 06: fusion."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -72,6 +73,10 @@ def _normal(seed: int, *shape: int) -> Any:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
+def _array(seed: int, *shape: int) -> jax.Array:
+    return jnp.asarray(_normal(seed, *shape))
+
+
 def _layer(x, w, b):
     return jnp.maximum(x @ w + b, 0)
 
@@ -119,10 +124,6 @@ def _compiled_answer(answer: Callable[..., Any], small: Sequence[Any], large: Se
     return attempt(compiles, *large, name=name)
 
 
-def _held(size: int) -> str:
-    return bytes_text(size)
-
-
 @exercise("fusion.1", "What is launched", minutes=5, difficulty=2, core=True)
 class launched:
     """Write `launched(instructions)`: which instructions of a compiled program are kernels? You get the instructions of
@@ -139,7 +140,9 @@ class launched:
         "Compare whole opcodes: `copy` is a kernel, `copy-start` is none.",
         "Put the nine opcodes into a set: `[one.name for one in instructions if one.opcode not in none]`.",
     )
-    why = "A compiled program is a list like a jaxpr; a few of its lines are only names for things, the rest is launched."
+    why = (
+        "A compiled program is a list like a jaxpr; a few of its lines are only names for things, the rest is launched."
+    )
     notes = (
         "After this nobody should think that a picture of kernels is magic: it is this list. Ask why `bitcast` is free "
         "(same bytes, other shape) and a `copy` is not (other layout, so every byte moves)."
@@ -178,19 +181,49 @@ class launched:
     @wrong("the names")
     @staticmethod
     def opcodes(instructions):
-        none = "parameter constant tuple get-tuple-element bitcast copy-start copy-done async-start async-done".split()
+        none = [
+            "parameter",
+            "constant",
+            "tuple",
+            "get-tuple-element",
+            "bitcast",
+            "copy-start",
+            "copy-done",
+            "async-start",
+            "async-done",
+        ]
         return [one.opcode for one in instructions if one.opcode not in none]
 
     @wrong("the names")
     @staticmethod
     def how_many(instructions):
-        none = "parameter constant tuple get-tuple-element bitcast copy-start copy-done async-start async-done".split()
+        none = [
+            "parameter",
+            "constant",
+            "tuple",
+            "get-tuple-element",
+            "bitcast",
+            "copy-start",
+            "copy-done",
+            "async-start",
+            "async-done",
+        ]
         return sum(one.opcode not in none for one in instructions)
 
     @wrong("name does not say")
     @staticmethod
     def goes_by_name(instructions):
-        none = "parameter constant tuple get-tuple-element bitcast copy-start copy-done async-start async-done".split()
+        none = [
+            "parameter",
+            "constant",
+            "tuple",
+            "get-tuple-element",
+            "bitcast",
+            "copy-start",
+            "copy-done",
+            "async-start",
+            "async-done",
+        ]
         return [one.name for one in instructions if one.name.split(".")[0] not in none]
 
     @staticmethod
@@ -208,7 +241,17 @@ class launched:
 
 
 _NO_KERNELS = frozenset(
-    "parameter constant tuple get-tuple-element bitcast copy-start copy-done async-start async-done".split()
+    [
+        "parameter",
+        "constant",
+        "tuple",
+        "get-tuple-element",
+        "bitcast",
+        "copy-start",
+        "copy-done",
+        "async-start",
+        "async-done",
+    ]
 )
 
 
@@ -228,8 +271,18 @@ def _made_up(seed: int) -> list[SimpleNamespace]:
     """Give instructions under the names that compilers use, some of them misleading."""
     generator = np.random.default_rng(seed)
     launched = ["fusion", "copy", "convolution", "reduce", "sort", "custom-call", "broadcast", "all-reduce", "while"]
-    opcodes = [*launched, *sorted(_NO_KERNELS), *generator.choice(launched, 4), *generator.choice(sorted(_NO_KERNELS), 5)]
-    names = {"fusion": "copy_bitcast_fusion", "copy": "constant", "reduce": "tuple.reduce", "copy-start": "fusion.start"}
+    opcodes = [
+        *launched,
+        *sorted(_NO_KERNELS),
+        *generator.choice(launched, 4),
+        *generator.choice(sorted(_NO_KERNELS), 5),
+    ]
+    names = {
+        "fusion": "copy_bitcast_fusion",
+        "copy": "constant",
+        "reduce": "tuple.reduce",
+        "copy-start": "fusion.start",
+    }
     return [
         SimpleNamespace(name=f"{names.get(opcode, opcode)}.{number}", opcode=str(opcode))
         for number, opcode in enumerate(generator.permutation(opcodes).tolist())
@@ -251,9 +304,9 @@ def _expect_launched(answer: Any, instructions: Sequence[Any], expected: list[st
         cause = (
             f"the names were wanted, and `{extra[0]}` is none of them."
             if not opcode
-            else f"`{extra[0]}` is a `{opcode}`, which moves data in the background and is no kernel."
+            else f"`{extra[0]}` is a `{opcode}`, which moves data in the background and is no kernel. A name does not say what it is."
             if opcode.endswith(("-start", "-done"))
-            else f"`{extra[0]}` is a `{opcode}`, which costs nothing. An instruction's name does not say what it is."
+            else f"`{extra[0]}` is a `{opcode}`, which costs nothing. A name does not say what it is."
         )
         raise NotYet(f"{call} has {len(extra)} too many: {cause}")
     if missing := [name for name in expected if name not in got]:
@@ -261,7 +314,7 @@ def _expect_launched(answer: Any, instructions: Sequence[Any], expected: list[st
         cause = (
             "A plain `copy` is launched like any other kernel."
             if opcode == "copy"
-            else "An instruction's name does not say what it is; look at its opcode."
+            else "A name does not say what it is; look at its opcode."
             if missing[0].split(".")[0] in _NO_KERNELS
             else "What is on neither list is launched; kernels need not be fusions."
         )
@@ -446,10 +499,10 @@ class largest:
     @staticmethod
     def check(answer):
         for seed, (m, k, n) in enumerate(((5, 3, 4), (6, 7, 6), (1, 2, 9))):
-            x, w, b = _normal(seed, m, k), _normal(seed + 10, k, n), _normal(seed + 20, n)
+            x, w, b = (_array(seed + at, *shape) for at, shape in ((0, (m, k)), (10, (k, n)), (20, (n,))))
             if seed == 1:
                 b = b - 20  # relu cuts everything off
-            h = x.astype(np.float64) @ w + b
+            h = np.asarray(x, np.float64) @ np.asarray(w, np.float64) + np.asarray(b)
             got = attempt(answer, x, w, b, name="largest")
             expected = np.clip(h, 0, None).max(1)
             mistakes = [
@@ -457,31 +510,66 @@ class largest:
                 (np.clip(h, 0, None).max(0), "The largest of each row was wanted, not of each column."),
                 (np.clip(h, 0, None).max(), "The largest of each row was wanted, not of everything."),
                 (expected[:, None], "The right numbers, but expected shape (rows,)."),
-                (np.clip((h - b).max(1) + b.max(), 0, None), "You looked for the largest before the bias was added."),
+                (
+                    np.clip((h - np.asarray(b)).max(1) + float(b.max()), 0, None),
+                    "You looked for the largest before the bias was added.",
+                ),
             ]
             expect_close(got, expected, call=call_text(answer, (x, w, b), name="largest"), mistakes=mistakes)
             traced = attempt(jax.jit(answer), x, w, b, name="jax.jit(largest)")
             expect_close(traced, expected, call="`jax.jit(largest)` on the same arrays")
-        small = _normal(0, 5, 3), _normal(1, 3, 4), _normal(2, 4)
+        small = _bf16(5, 3), _bf16(3, 4), _bf16(4)
         _expect_no_wait(primitives(answer, *small))
         if xla.compiler_problem():
             return  # the recording holds only what fuses; there is no compiler to say so itself
         large = _bf16(16384, 4096), _bf16(4096, 8192), _bf16(8192)
-        program = _compiled_answer(answer, [jax.ShapeDtypeStruct(one.shape, jnp.bfloat16) for one in small], large, "largest")
+        program = _compiled_answer(answer, small, large, "largest")
         _expect_bytes(program, 2 * (16384 * 4096 + 4096 * 8192 + 8192 + 16384), "`largest`")
 
 
 _FUSES = frozenset(
-    "dot_general add sub mul max min neg reduce_max reduce_min reduce_sum broadcast_in_dim reshape squeeze expand_dims"
-    " convert_element_type select_n gt ge lt le eq ne transpose slice jit pjit closed_call custom_jvp_call copy"
-    " stop_gradient clamp".split()
+    [
+        "dot_general",
+        "add",
+        "sub",
+        "mul",
+        "max",
+        "min",
+        "neg",
+        "reduce_max",
+        "reduce_min",
+        "reduce_sum",
+        "broadcast_in_dim",
+        "reshape",
+        "squeeze",
+        "expand_dims",
+        "convert_element_type",
+        "select_n",
+        "gt",
+        "ge",
+        "lt",
+        "le",
+        "eq",
+        "ne",
+        "transpose",
+        "slice",
+        "jit",
+        "pjit",
+        "closed_call",
+        "custom_jvp_call",
+        "copy",
+        "stop_gradient",
+        "clamp",
+    ]
 )
 
 
 def _expect_no_wait(names: Sequence[str]) -> None:
     for name in names:
         if "sort" in name:
-            raise NotYet(f"`largest` still sorts: its recording has `{name}`. Is the order of all the others asked for?")
+            raise NotYet(
+                f"`largest` still sorts: its recording has `{name}`. Is the order of all the others asked for?"
+            )
         if "top_k" in name or "approx" in name:
             raise NotYet("`largest` records `top_k`, a kernel of its own that waits for the whole row. Reduce instead.")
         if name.startswith(("cum", "arg")) or name not in _FUSES:
@@ -512,8 +600,8 @@ class add_by_group:
     zero: `jnp.maximum(a + table[group], 0)`. On a v5e the lookup is a kernel apart: the rows that it fetched go to HBM
     and come back.
 
-    Write `add_by_group(a, table, group)`, with the same result, so that **one kernel** reads `a` and writes the result,
-    and nothing as large as `a` is written or read besides.
+    Write `add_by_group(a, table, group)`, with the same result, in the dtype of `a`, so that **one kernel** reads `a` and
+    writes the result, and nothing as large as `a` is written or read besides.
     """
 
     hints = (
@@ -555,6 +643,11 @@ class add_by_group:
     def maps_over_rows(a, table, group):
         return jax.vmap(lambda row, one: jnp.maximum(row + table[one], 0))(a, group)
 
+    @wrong("dtype of `a`")
+    @staticmethod
+    def widens(a, table, group):
+        return jnp.maximum(a + jax.nn.one_hot(group, 16) @ table, 0)
+
     @wrong("cut off below zero")
     @staticmethod
     def forgets_the_maximum(a, table, group):
@@ -568,18 +661,27 @@ class add_by_group:
     @staticmethod
     def check(answer):
         for seed, (rows, n) in enumerate(((7, 5), (20, 3), (33, 8))):
-            a, table = _normal(seed, rows, n), _normal(seed + 10, 16, n)
-            group = np.random.default_rng(seed + 20).integers(0, 16, rows).astype(np.int32)
-            summed = a + np.stack([table[one] for one in group])
+            a, table = _array(seed, rows, n), _array(seed + 10, 16, n)
+            group = jnp.asarray(np.random.default_rng(seed + 20).integers(0, 16, rows), jnp.int32)
+            summed = np.asarray(a) + np.stack([np.asarray(table)[one] for one in group.tolist()])
             call = call_text(answer, (a, table, group), name="add_by_group")
             mistakes = [
                 (summed, "What is below zero is cut off below zero: `jnp.maximum(…, 0)`."),
-                (np.clip(a + table.sum(0), 0, None), "You added all rows of the table; each row's own was wanted."),
+                (
+                    np.clip(np.asarray(a + table.sum(0)), 0, None),
+                    "You added all rows of the table; each row's own was wanted.",
+                ),
             ]
             for called, words in ((answer, call), (jax.jit(answer), f"jitted, {call}")):
                 got = attempt(called, a, table, group, name="add_by_group")
                 expect_close(got, np.clip(summed, 0, None), call=words, mistakes=mistakes)
         small = _bf16(24, 8), _bf16(16, 8), jax.ShapeDtypeStruct((24,), jnp.int32)
+        dtype = attempt(lambda *shapes: jax.eval_shape(answer, *shapes), *small, name="add_by_group").dtype
+        expect(
+            dtype == jnp.bfloat16,
+            f"For `a` and `table` in bfloat16 the result came in {dtype}; expected the dtype of `a`. "
+            "`one_hot` gives float32 unless told otherwise, and float32 wins.",
+        )
         for rows, n in ((32768, 8192), (65536, 2048)):
             large = _bf16(rows, n), _bf16(16, n), jax.ShapeDtypeStruct((rows,), jnp.int32)
             program = _compiled_answer(answer, small, large, "add_by_group")
@@ -663,7 +765,9 @@ class blocker:
 
     @staticmethod
     def check(answer):
-        trials = [(SimpleNamespace(edges=edges), f"made-up program {number + 1}") for number, edges in enumerate(_EDGES)]
+        trials = [
+            (SimpleNamespace(edges=edges), f"made-up program {number + 1}") for number, edges in enumerate(_EDGES)
+        ]
         layer = _bf16(16384, 4096), _bf16(4096, 8192), _bf16(8192)
         for fn, shapes, where in (
             (_layer_apart, layer, "the layer in three kernels, compiled for a v5e"),
@@ -685,8 +789,8 @@ def _edge(source: str, target: str, mb: float, space: str = "HBM") -> SimpleName
 
 _EDGES = (
     (
-        _edge("", "fusion", 134),
-        _edge("fusion", "copy.1", 50),
+        _edge("", "copy.1", 134),
+        _edge("fusion", "slice.4", 50),
         _edge("copy.1", "sort.2", 268),
         _edge("sort.2", "reduce.3", 805, "VMEM"),
         _edge("reduce.3", "", 900),
@@ -809,7 +913,7 @@ class normalize_once:
             generator = np.random.default_rng(seed)
             spread, shift = generator.uniform(0.5, 3, (rows, 1)), generator.uniform(-1, 1, (rows, 1))
             x = (spread * (generator.normal(size=(rows, n)) + shift)).astype(np.float32)
-            _expect_normal(answer, x, 1e-3)
+            _expect_normal(answer, jnp.asarray(x), 1e-3)
             _expect_normal(answer, jnp.asarray(x, jnp.bfloat16), 4e-2)
         for rows, n in ((32768, 8192), (65536, 4096)):
             program = _compiled_answer(answer, (_bf16(8, 128),), (_bf16(rows, n),), "normalize_once")
@@ -855,8 +959,12 @@ class eager_bytes:
         "Each of these has an `.aval` with a `.shape`, a `.size` and a `.dtype`, whose `.itemsize` is bytes a number.",
         "Add `size * dtype.itemsize` over all in- and outputs of all operations, where `shape` is not `()`.",
     )
-    why = "A recording knows the shape of everything, so the bill of running it piece by piece can be had before it runs."
-    notes = "Compare with `program.before.hbm_bytes`, which does the same for HLO; constants and broadcasts make it differ."
+    why = (
+        "A recording knows the shape of everything, so the bill of running it piece by piece can be had before it runs."
+    )
+    notes = (
+        "Compare with `program.before.hbm_bytes`, which does the same for HLO; constants and broadcasts make it differ."
+    )
 
     @staticmethod
     def stub(f, *args):
@@ -902,7 +1010,7 @@ class eager_bytes:
             if value.aval.shape
         )
 
-    @wrong("`dtype`")
+    @wrong("not always 4")
     @staticmethod
     def four_bytes_each(f, *args):
         return 4 * sum(
@@ -917,9 +1025,7 @@ class eager_bytes:
     def as_if_fused(f, *args):
         jaxpr = jax.make_jaxpr(f)(*args).jaxpr
         return sum(
-            value.aval.size * value.aval.dtype.itemsize
-            for value in (*jaxpr.invars, *jaxpr.outvars)
-            if value.aval.shape
+            value.aval.size * value.aval.dtype.itemsize for value in (*jaxpr.invars, *jaxpr.outvars) if value.aval.shape
         )
 
     @wrong("Single numbers")
@@ -945,10 +1051,11 @@ class eager_bytes:
                 call=call,
                 cause="Add up all inputs and outputs of each operation, in bytes.",
                 mistakes=[
+                    (edge, "Between its operations, too, everything is written and read again."),
                     (reads, "What is read is there; what an operation gives is written, too."),
                     (writes, "What is written is there; what an operation takes is read, too."),
                     (expected / 4, "You counted numbers, not bytes."),
-                    (edge, "Between its operations, too, everything is written and read again."),
+                    (2 * expected, "A number takes `dtype.itemsize` bytes, which are not always 4."),
                     (expected + scalars, "Single numbers, of shape `()`, were not to count."),
                 ]
                 if reads != writes
@@ -986,11 +1093,13 @@ class fusing_passes:
 
     hints = (
         "Look at each stage together with the one before it.",
-        "`zip(stages, stages[1:])` gives these pairs.",
+        "`itertools.pairwise(stages)` gives these pairs; so does `zip(stages, stages[1:])`.",
         "Keep `(now.name, now.fusions - before.fusions)` where the difference is positive.",
     )
     why = "What a pass did is the difference between the program after it and the program before it."
-    notes = "On the default versions one pass, `tpu_fusion`, makes nearly all. Names of passes are not stable; ideas are."
+    notes = (
+        "On the default versions one pass, `tpu_fusion`, makes nearly all. Names of passes are not stable; ideas are."
+    )
 
     @staticmethod
     def stub(stages):
@@ -999,8 +1108,11 @@ class fusing_passes:
 
     @staticmethod
     def solution(stages):
-        pairs = zip(stages, stages[1:], strict=False)
-        return [(now.name, now.fusions - before.fusions) for before, now in pairs if now.fusions > before.fusions]
+        made = []
+        for before, now in itertools.pairwise(stages):
+            if now.fusions > before.fusions:
+                made.append((now.name, now.fusions - before.fusions))
+        return made
 
     @wrong("in all")
     @staticmethod
@@ -1012,7 +1124,7 @@ class fusing_passes:
     def names_the_one_before(stages):
         return [
             (before.name, now.fusions - before.fusions)
-            for before, now in zip(stages, stages[1:], strict=False)
+            for before, now in itertools.pairwise(stages)
             if now.fusions > before.fusions
         ]
 
@@ -1021,14 +1133,14 @@ class fusing_passes:
     def any_change(stages):
         return [
             (now.name, now.fusions - before.fusions)
-            for before, now in zip(stages, stages[1:], strict=False)
+            for before, now in itertools.pairwise(stages)
             if now.fusions != before.fusions
         ]
 
     @wrong("only the first")
     @staticmethod
     def first_alone(stages):
-        for before, now in zip(stages, stages[1:], strict=False):
+        for before, now in itertools.pairwise(stages):
             if now.fusions > before.fusions:
                 return [(now.name, now.fusions - before.fusions)]
         return []
@@ -1036,9 +1148,7 @@ class fusing_passes:
     @wrong("pairs")
     @staticmethod
     def names_alone(stages):
-        return [
-            now.name for before, now in zip(stages, stages[1:], strict=False) if now.fusions > before.fusions
-        ]
+        return [now.name for before, now in itertools.pairwise(stages) if now.fusions > before.fusions]
 
     @staticmethod
     def check(answer):
@@ -1064,7 +1174,9 @@ def _expect_passes(got: Any, stages: Sequence[Any]) -> None:
     cause = "Compare each stage with the one before it."
     if pairs == [(stage.name, stage.fusions) for stage in stages if stage.fusions]:
         cause = "Those are the fusions in all; how many more than before was asked."
-    elif pairs == [(before.name, now.fusions - before.fusions) for before, now in steps if now.fusions > before.fusions]:
+    elif pairs == [
+        (before.name, now.fusions - before.fusions) for before, now in steps if now.fusions > before.fusions
+    ]:
         cause = "You named the stage before it; a stage shows the program after its own pass."
     elif any(isinstance(more, (int, float)) and more <= 0 for _, more in pairs):
         cause = "A pass that left fewer or as many does not belong in it."
@@ -1105,12 +1217,12 @@ class rounds:
             a = jnp.tanh(1.5 * a)
         return a
 
-    @wrong("each round")
+    @wrong("anew each round")
     @staticmethod
     def still_a_loop(a, times):
         return lax.fori_loop(0, times, lambda i, a: jnp.tanh(1.5 * a), a)
 
-    @wrong("each round")
+    @wrong("anew each round")
     @staticmethod
     def scans(a, times):
         return lax.scan(lambda a, _: (jnp.tanh(1.5 * a), None), a, None, length=times)[0]
@@ -1135,8 +1247,8 @@ class rounds:
     @staticmethod
     def check(answer):
         for seed, times in enumerate((1, 3, 5, 8)):
-            a = 2 * _normal(seed, 4 + seed, 3)
-            results = [a.astype(np.float64)]
+            a = 2 * _array(seed, 4 + seed, 3)
+            results = [np.asarray(a, np.float64)]
             for _ in range(times + 1):
                 results.append(np.tanh(1.5 * results[-1]))
             call = call_text(answer, (a, times), name="rounds")
@@ -1155,5 +1267,9 @@ class rounds:
 
             program = _compiled_answer(several, (_bf16(8, 128),), (_bf16(rows, n),), "rounds")
             looped = any(kernel.times != 1 for kernel in program.kernels)
-            cause = "Each round launches its kernels anew." if looped else "Something as large as `a` is kept besides."
-            _expect_bytes(program, 4 * rows * n, f"`rounds(a, {times})`", f"With `each round` in HBM? {cause}" if 0 else cause)
+            cause = (
+                "What is in a loop's body is launched anew each round."
+                if looped
+                else "Something as large as `a` is kept besides."
+            )
+            _expect_bytes(program, 4 * rows * n, f"`rounds(a, {times})`", cause)
