@@ -83,7 +83,7 @@ stages = {
     "recorded": f"jaxpr\n{len(jaxpr.eqns)} operations",
     "spelled out": f"StableHLO\n{lowered.count(' = stablehlo.')} operations",
     "read by XLA": f"HLO\n{before.kernels} operations\n({before.hbm_bytes / 1e6:,.0f} MB if\neach were a kernel)",
-    "60 to 70 passes": f"optimised HLO\nkernels: {after.kernels}, DMAs: {after.dmas}\n{after.hbm_bytes / 1e6:,.0f} MB",
+    "some 60 passes": f"optimised HLO\nkernels: {after.kernels}, DMAs: {after.dmas}\n{after.hbm_bytes / 1e6:,.0f} MB",
 }
 fig, ax = plt.subplots(figsize=(9, 1.6))
 for column, (arrow, text) in enumerate(stages.items()):
@@ -195,8 +195,9 @@ for name, program in programs.items():
     print(f" | {ms:4.1f} ms, {ms / modelled_ms(fused):.1f} times (modelled)")
 
 # %% [markdown]
-# The two opinions differ, because the compiler reckons with a slower memory; both say that trips to memory cost as much
-# as a product of 1.1 trillion operations. Memory, not arithmetic, limits every kernel here but the product.
+# The two opinions differ, because the compiler reckons with a slower memory. But by both, four trips to memory and back
+# cost half as much as the product's 1.1 trillion operations, or as much again. Memory, not arithmetic, limits every
+# kernel here but the product.
 #
 # That intermediates never reach HBM is a fact of the program. Whether they sit in registers or in VMEM meanwhile, it
 # does not say.
@@ -434,7 +435,7 @@ for before, now in itertools.pairwise(history):
 # |---|---|---|
 # | without it | one kernel for each operation | the same |
 # | elementwise chains, softmax | generated Triton kernels; a row may stay on the chip | loop fusions; one pass for each reduction |
-# | matmul with bias and activation | a library's matmul, then one kernel (`max-autotune` may fuse them) | one kernel |
+# | matmul with bias and activation | a library's matmul with the bias, then a kernel; `max-autotune` may make one | one kernel |
 # | breaks at | graph breaks, other kernels, `.item()` | other kernels; a break in the graph is an error |
 # | dropout | drawn inside the kernel | drawn inside the kernel, from the key you pass |
 # | look with | `TORCH_LOGS="output_code"` | `compile_for(…)`, or `.lower().compile().as_text()` |

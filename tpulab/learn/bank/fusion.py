@@ -536,6 +536,7 @@ _FUSES = frozenset(
         "max",
         "min",
         "neg",
+        "reduce",
         "reduce_max",
         "reduce_min",
         "reduce_sum",
