@@ -21,15 +21,16 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 from jax import lax
-
 from tpulab import chips, xla
 
 # %% [markdown]
 # ## Two ceilings
 #
 # A chip does so many FLOPs a second, and its memory, HBM, brings so many bytes. Every program needs time for both, and
-# if the two overlap perfectly it takes the longer of the two times. That is the whole model. Here are the two rates of
-# a v5e, with their sources; where sources differ, the table keeps all.
+# if the two overlap perfectly it takes the longer of the two times. That is the whole model.
+#
+# Here are the two rates of a v5e, with their sources, and the course's layer, counted by hand: two FLOPs for each
+# multiply-add, each array crossing HBM once, two bytes a number.
 
 # %%
 v5e = chips.get("v5e")
@@ -38,21 +39,13 @@ for field in ("bf16_flops_per_s", "hbm_bytes_per_s"):
     print(f"{'':<17}others say: {v5e.alternatives(field) or 'the same'}")
 
 
-# %% [markdown]
-# And here is the course's layer, with its FLOPs and bytes counted by hand: two FLOPs for each multiply-add, and each
-# array crossing HBM once, two bytes a number. Sixteen rows are what a language model sees that writes sixteen texts at
-# once.
-
-
-# %%
 def layer(x, w, b):
     return jnp.maximum(x @ w + b, 0)
 
 
 def by_hand(rows, width=8192):
-    flops = 2 * rows * width * width
     numbers = rows * width + width * width + width + rows * width  # x, w, b and the result
-    return flops, 2 * numbers
+    return 2 * rows * width * width, 2 * numbers  # FLOPs, bytes
 
 
 # %% [predict] roofline.p1
@@ -88,41 +81,26 @@ tpulab.reveal("roofline.p1", round(share, 1))
 # of the torus (ICI), a machine elsewhere over the data-centre network (DCN). Each has a rate, so each has a ridge.
 
 # %%
-places = {
-    "registers": None,
-    "VMEM": None,
-    "HBM": "hbm_bytes_per_s",
-    "ICI, one link": "link_oneway_bytes_per_s",
-    "DCN, per chip": "dcn_bytes_per_s_per_chip",
-}
-fig, ax = plt.subplots(figsize=(6.4, 2.6))
-for row, (place, field) in enumerate(places.items()):
-    if field is None:
-        ax.annotate("no public figure: unknown", (2e9, row), va="center", style="italic")
-        continue
-    for index, name in enumerate(("v5e", "v5p", "v6e")):
-        ax.plot(getattr(chips.get(name), field), row, "os^"[index], color=f"C{index}")
-# %%
-ridges = {
-    place: v5e.bf16_flops_per_s / getattr(v5e, field) for place, field in places.items() if field
-}
-for row, place in enumerate(places):
-    if place in ridges:
-        ax.annotate(f"{ridges[place]:,.0f} FLOPs per byte", (1.2e13, row), va="center")
-ax.set(xscale="log", xlim=(1.5e9, 1e13), ylim=(4.5, -0.5), yticks=range(5), yticklabels=places)
-ax.set(xlabel="bytes per second, one way (sourced table, log scale)", title="right: ridge of a v5e, bfloat16")
+fields = ("hbm_bytes_per_s", "link_oneway_bytes_per_s", "dcn_bytes_per_s_per_chip")
+fig, ax = plt.subplots(figsize=(6.4, 2.4))
 for index, name in enumerate(("v5e", "v5p", "v6e")):
-    ax.plot([], [], "os^"[index], color=f"C{index}", label=name)
-ax.legend(loc="center left", frameon=False)
-words = ", ".join(f"{place} {ridge:,.0f}" for place, ridge in ridges.items())
-tpulab.show(fig, alt=f"Rates of three chips by place. FLOPs per byte that keep a v5e busy: {words}.")
+    rates = [getattr(chips.get(name), field) for field in fields]
+    ax.plot(rates, (2, 3, 4), "os^"[index], color=f"C{index}", label=name)
+for row, field in enumerate(fields, start=2):
+    ridge = f"{v5e.bf16_flops_per_s / getattr(v5e, field):,.0f} FLOPs per byte"
+    ax.annotate(ridge, (1.02, row), xycoords=("axes fraction", "data"), va="center")
+ax.annotate("no public figure: unknown", (3e9, 0.5), va="center", style="italic")
+ax.set(yticks=range(5), yticklabels=["registers", "VMEM", "HBM", "ICI, one link", "DCN, per chip"])
+ax.set(xlabel="bytes per second, one way (sourced table, log scale)", xscale="log", ylim=(4.5, -0.5))
+ax.legend(frameon=False, loc="upper right")
+alt = "Rates of three chips: HBM about 1e12 bytes/s, ICI nearly 1e11, DCN nearly 1e10, VMEM unknown."
+tpulab.show(fig, alt=f"{alt} Right of them the ridge of a v5e at each place.")
 
 # %% [markdown]
 # From place to place the rate drops tenfold or more, and the arithmetic that a byte must feed grows by as much. Google
 # publishes no rate for VMEM or registers, so the table has none: unknown is not zero. Sizes are known: a v5e has
 # 128 MiB of VMEM and 16 GiB of HBM. The last two places are for Part 4; here we stay on one chip.
-
-# %% [markdown]
+#
 # ## Predict, compile, compare
 #
 # Three programs: the layer with few rows, the layer with many, and `normalize`, which shifts and scales each row as a
@@ -147,28 +125,23 @@ targets = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 # %% [predict] roofline.p2
 
 # %%
-compiled = {
-    (name, chip): xla.compile_for(target, *program)
-    for name, program in programs.items()
-    for chip, target in targets.items()
-}
+compiled = {}
 print("program    chip       FLOPs   HBM bytes  FLOP/byte  ridge  ceiling")
-for (name, chip), program in compiled.items():
-    line = chips.roofline(program, chip)
-    figures = f"{program.flops:>10.3g}{program.hbm_bytes:>12,.3g}{line.intensity_flops_per_byte:>11.1f}"
-    print(f"{name:<11}{chip:<4}{figures}{line.ridge_flops_per_byte:>7.0f}  {line.bound}")
+for name, program in programs.items():
+    for chip, target in targets.items():
+        one = compiled[name, chip] = xla.compile_for(target, *program)
+        line = chips.roofline(one, chip)
+        print(f"{name:<11}{chip:<4}{one.flops:>12.3g}{one.hbm_bytes:>12.3g}", end="")
+        print(f"{line.intensity_flops_per_byte:>11.1f}{line.ridge_flops_per_byte:>7.0f}  {line.bound}")
+moved = compiled["few rows", "v5e"].hbm_bytes
+print(f"few rows, bytes by hand: {by_hand(16)[1]:,}, compiled: {moved:,}")
 bounds = {name: chips.roofline(compiled[name, "v5e"], "v5e").bound for name in programs}
 tpulab.reveal("roofline.p2", bounds)
 
-# %%
-few = compiled["few rows", "v5e"]
-print(f"by hand  {by_hand(16)[0]:>13,} FLOPs {by_hand(16)[1]:>13,} bytes")
-print(f"compiled {few.flops:>13,} FLOPs {few.hbm_bytes:>13,} bytes")
-
 # %% [markdown]
-# FLOPs and bytes are *compiled*: counted in the program that the TPU compiler made. The bytes that we counted by hand
-# are met exactly: nothing between product, sum and `maximum` reaches HBM. (The few FLOPs more are the sum and the
-# maximum.) Now the same as a picture: the slope is memory, the flat part arithmetic.
+# FLOPs and bytes are *compiled*: counted in the program that the TPU compiler made. The layer with 16 rows moves the
+# very bytes that we counted by hand, so nothing between product, sum and `maximum` reaches HBM. Now the same as a
+# picture: the slope is memory, the flat part arithmetic.
 #
 # <!-- claim 12: holds with conditions: no intermediate of the layer reaches HBM; where a reduction must end first, as in normalize, the kernel ends and reads its input again -->
 
@@ -176,29 +149,32 @@ print(f"compiled {few.flops:>13,} FLOPs {few.hbm_bytes:>13,} bytes")
 # %%
 def roof(ax, name, index):
     chip = chips.get(name)
-    peak, rate = chip.bf16_flops_per_s, chip.hbm_bytes_per_s
     x = np.geomspace(0.3, 2e4, 200)
-    ax.plot(x, np.minimum(peak, rate * x), ("-", "--", ":")[index], color=f"C{index}", marker="", label=name)
+    y = np.minimum(chip.bf16_flops_per_s, chip.hbm_bytes_per_s * x)
+    ax.plot(x, y, ("-", "--", ":")[index], color=f"C{index}", marker="", label=name)
 
 
-fig, ax = plt.subplots(figsize=(6.4, 3.6))
-for index, name in enumerate(targets):
-    roof(ax, name, index)
-for (name, chip), program in compiled.items():
-    line = chips.roofline(program, chip)
-    marker = "os^"[list(programs).index(name)]
-    color = f"C{list(targets).index(chip)}"
-    ax.plot(line.intensity_flops_per_byte, line.attainable_flops_per_s, marker, color=color, markersize=7)
+def mark(ax, program, name, marker, color, label):
+    line = chips.roofline(program, name)
+    at = line.intensity_flops_per_byte, line.attainable_flops_per_s
+    ax.plot(*at, marker, color=color, markersize=7)
+    ax.annotate(label, at, xytext=(6, -12), textcoords="offset points")
+
+
 # %%
-for name, shift in zip(programs, (1.6, 0.2, 1.6), strict=True):
-    line = chips.roofline(compiled[name, "v5e"], "v5e")
-    at = line.intensity_flops_per_byte * (shift if shift > 1 else shift), line.attainable_flops_per_s * 0.45
-    ax.annotate(name, at)
+fig, ax = plt.subplots(figsize=(6.4, 3.6))
+for index, chip in enumerate(targets):
+    roof(ax, chip, index)
+    for marker, name in zip("os^", programs, strict=True):
+        label = name if chip == "v5e" else ""
+        mark(ax, compiled[name, chip], chip, marker, f"C{index}", label)
 ax.set(xscale="log", yscale="log", xlabel="intensity, FLOPs per HBM byte (compiled)")
 ax.set(ylabel="FLOP/s at most (modelled)", title="Three programs under three roofs")
 ax.legend(frameon=False, loc="upper left")
 words = ", ".join(f"{name}: {bound}" for name, bound in bounds.items())
-tpulab.show(fig, alt=f"Roofs of v5e, v5p and v6e, log scales, with three programs on them. What binds: {words}.")
+tpulab.show(
+    fig, alt=f"Roofs of v5e, v5p and v6e, log scales, with three programs on them. What binds: {words}."
+)
 
 # %% [markdown]
 # ## Do they agree?
@@ -209,14 +185,13 @@ tpulab.show(fig, alt=f"Roofs of v5e, v5p and v6e, log scales, with three program
 # %%
 print("program    chip  modelled   estimated   ratio")
 for (name, chip), program in compiled.items():
-    modelled_s = chips.roofline(program, chip).seconds
-    clock = chips.get(chip).clock_hz
+    modelled_us, clock = chips.roofline(program, chip).seconds * 1e6, chips.get(chip).clock_hz
+    print(f"{name:<11}{chip:<5}{modelled_us:>6.0f} µs", end=" ")
     if clock is None:
-        print(f"{name:<11}{chip:<5}{modelled_s * 1e6:>6.0f} µs   {program.estimated_cycles:,} cycles, clock unknown")
-        continue
-    estimated_s = program.estimated_cycles / clock
-    ratio = estimated_s / modelled_s
-    print(f"{name:<11}{chip:<5}{modelled_s * 1e6:>6.0f} µs {estimated_s * 1e6:>8.0f} µs {ratio:>7.1f}")
+        print(f"  {program.estimated_cycles:,} cycles; the clock is unknown")
+    else:
+        estimated_us = program.estimated_cycles / clock * 1e6
+        print(f"{estimated_us:>8.0f} µs {estimated_us / modelled_us:>7.1f}")
 
 # %% [markdown]
 # The many rows agree within a seventh: the compiler adds edges, start and end. The few rows take a third more: it
@@ -252,19 +227,23 @@ def poly_cycles(count, dtype):
 # %%
 counts = (1, 4, 16, 32, 64, 128)
 cycles = {dtype: [poly_cycles(count, dtype) for count in counts] for dtype in ("float32", "bfloat16")}
+fastest = 2 * 128 * 8192**2 / (cycles["float32"][-1] / v5e.clock_hz)
+print(f"vector unit, float32: {fastest / 1e12:.1f} TFLOP/s (from estimated cycles); matrix unit: 197")
 tpulab.reveal("roofline.p3", round(cycles["float32"][2] / cycles["float32"][0], 2))
 
 # %%
 fig, ax = plt.subplots(figsize=(6.4, 2.8))
 for index, (dtype, values) in enumerate(cycles.items()):
     floor = 2 * 8192**2 * jnp.dtype(dtype).itemsize / v5e.hbm_bytes_per_s * v5e.clock_hz
-    ax.plot(counts, np.array(values) / 1e6, "os"[index] + "-", color=f"C{index}", label=f"{dtype}, estimated")
-    ax.axhline(floor / 1e6, color=f"C{index}", linestyle=("--", ":")[index], label=f"{dtype}, HBM (modelled)")
+    ax.plot(
+        counts, np.array(values) / 1e6, "os"[index] + "-", color=f"C{index}", label=f"{dtype}, estimated"
+    )
+    ax.axhline(
+        floor / 1e6, color=f"C{index}", linestyle=("--", ":")[index], label=f"{dtype}, HBM (modelled)"
+    )
 ax.set(xscale="log", xticks=counts, xticklabels=counts, ylim=(0, None))
 ax.set(xlabel="multiply-adds for each number", ylabel="million cycles on v5e")
 ax.legend(frameon=False)
-fastest = 2 * 128 * 8192**2 / (cycles["float32"][-1] / v5e.clock_hz)
-print(f"vector unit, float32: {fastest / 1e12:.1f} TFLOP/s (from estimated cycles); matrix unit: 197")
 alt = "Estimated cycles of poly on v5e: flat up to about 25 multiply-adds, then rising in proportion."
 tpulab.show(fig, alt=alt)
 
@@ -307,7 +286,9 @@ ax.annotate(f"{enough} rows", (enough * 1.05, 1200))
 ax.set(xscale="log", yscale="log", xticks=sizes, xticklabels=sizes, xlabel="rows", ylabel="µs on v5e")
 ax.minorticks_off()
 ax.legend(frameon=False)
-tpulab.show(fig, alt="Time of the layer against rows: both curves are flat up to about 256 rows, then rise.")
+tpulab.show(
+    fig, alt="Time of the layer against rows: both curves are flat up to about 256 rows, then rise."
+)
 
 # %% [markdown]
 # Two hundred rows cost what sixteen cost. Whoever serves a model waits for rows to gather; whoever trains has thousands
@@ -378,17 +359,14 @@ flat
 # %%
 random = np.random.default_rng(0)
 x, w = random.normal(size=(64, 4096)), random.normal(size=(4096, 64))
-half = jnp.array(x, jnp.bfloat16), jnp.array(w, jnp.bfloat16)
-summed = partial(jnp.dot, *half, preferred_element_type=jnp.float32)
-one_by_one = lax.fori_loop(
-    0, 4096, lambda i, total: total + jnp.outer(half[0][:, i], half[1][i]), jnp.zeros((64, 64), jnp.bfloat16)
-)
+half, other = jnp.array(x, jnp.bfloat16), jnp.array(w, jnp.bfloat16)
+single = jnp.array(x, jnp.float32), jnp.array(w, jnp.float32)
+one_by_one = partial(lax.fori_loop, 0, 4096, lambda i, total: total + jnp.outer(half[:, i], other[i]))
 results = {
-    "float32": jnp.dot(jnp.array(x, jnp.float32), jnp.array(w, jnp.float32), precision="highest"),
-    "bfloat16, sums in float32": summed(),
-    "bfloat16, sums in bfloat16": one_by_one,
+    "float32": jnp.dot(*single, precision="highest"),
+    "bfloat16, sums in float32": jnp.dot(half, other, preferred_element_type=jnp.float32),
+    "bfloat16, sums in bfloat16": one_by_one(jnp.zeros((64, 64), jnp.bfloat16)),
 }
-# %%
 for name, result in results.items():
     error = np.sqrt(np.mean((np.asarray(result, np.float64) - x @ w) ** 2) / np.mean((x @ w) ** 2))
     print(f"{name:<27} relative error {error:.0e} (measured)")
@@ -414,15 +392,15 @@ def precise_cycles(dtype, precision):
 # %%
 base = precise_cycles("bfloat16", "default")
 for precision in ("default", "high", "highest"):
-    print(f"float32, {precision:<8} {precise_cycles('float32', precision) / base:.1f} × the cycles of bfloat16 (compiled)")
+    factor = precise_cycles("float32", precision) / base
+    print(f"float32, {precision:<8} {factor:.1f} × the cycles of bfloat16 (compiled)")
 tpulab.reveal("roofline.p6", round(precise_cycles("float32", "default") / base, 2))
 
 # %% [markdown]
 # No slower, because it is the same product: on a TPU JAX rounds float32 inputs to bfloat16 unless you say otherwise.
 # Many a result that "differs on the TPU" is this. `jax.default_matmul_precision("highest")` asks for float32 proper, put
 # together from six bfloat16 products. On a CPU all three settings are the same.
-
-# %% [markdown]
+#
 # ## The roof over your head
 #
 # The model is not about TPUs. `ceilings_here` measures two rates of this machine, a large product and a large copy, in
@@ -439,14 +417,14 @@ for name, (rows, count) in points.items():
     flops, hbm_bytes = 2 * count * 1024**2, 4 * (2 * count * 1024 + 1024**2)
     seconds = tpulab.measure(jax.jit(layer), rows, w, w[0], budget_s=0.3).median_s
     line = chips.roofline((flops, hbm_bytes), here)
-    print(f"{name:<10}{line.bound:<8} at least {line.seconds * 1e6:6.0f} µs (modelled), {seconds * 1e6:6.0f} µs (measured)")
+    print(f"{name:<10}{line.bound:<8} at least {line.seconds * 1e6:6.0f} µs (modelled)", end="")
+    print(f", {seconds * 1e6:6.0f} µs (measured)")
 
 # %% [markdown]
 # Do not expect the two to agree well: a CPU's caches keep small weights close, so "few rows" may even beat its memory
 # roof. HBM in the model is main memory here, and what comes from a cache never crosses it. A model tells you where to
 # look; a measurement that breaks it tells you more.
-
-# %% [markdown]
+#
 # ## When a faster chip does not help
 #
 # A v6e has 4.7 times the arithmetic of a v5e, and twice the bandwidth. You are offered one.
@@ -499,7 +477,9 @@ def figures():
     w = jnp.full((8192, 8192), 0.01, jnp.bfloat16)
     x = jnp.full((16384, 8192), 0.1, jnp.bfloat16)
     compiled_layer = jax.jit(layer)
-    return {f"layer, {rows} rows": tpulab.measure(compiled_layer, x[:rows], w, w[0]) for rows in (16, 16384)}
+    return {
+        f"layer, {rows} rows": tpulab.measure(compiled_layer, x[:rows], w, w[0]) for rows in (16, 16384)
+    }
 
 
 tpulab.on_tpu("roofline", figures)
