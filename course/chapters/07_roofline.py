@@ -284,6 +284,7 @@ ax.plot(sizes, estimated_us, "s--", label="compiler's estimate (compiled)")
 ax.axvline(enough, color="0.5", marker="", linestyle=":")
 ax.annotate(f"{enough} rows", (enough * 1.05, 1200))
 ax.set(xscale="log", yscale="log", xticks=sizes, xticklabels=sizes, xlabel="rows", ylabel="µs on v5e")
+ax.set(yticks=(200, 400, 800, 1600), yticklabels=(200, 400, 800, "1,600"))
 ax.minorticks_off()
 ax.legend(frameon=False)
 tpulab.show(
@@ -319,7 +320,7 @@ triples = jax.ShapeDtypeStruct((262144, 3), jnp.float32)
 program = xla.compile_for("v5e:2x2", double, triples)
 taken = program.hbm_bytes // 2  # read once, written once
 print(program.module.entry.root.shape)
-tpulab.reveal("roofline.p5", f"{taken / 1e6:.3g} MB")
+tpulab.reveal("roofline.p5", f"{taken / 1e6:.1f} MB")
 
 # %% [markdown]
 # The compiler has read the textbooks. The layout is its own choice, and it laid the array on its side: `{0,1}` says that
