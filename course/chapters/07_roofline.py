@@ -30,7 +30,8 @@ from tpulab import chips, xla
 # if the two overlap perfectly it takes the longer of the two times. That is the whole model.
 #
 # Here are the two rates of a v5e, with their sources, and the course's layer, counted by hand: two FLOPs for each
-# multiply-add, each array crossing HBM once, two bytes a number.
+# multiply-add, each array crossing HBM once, two bytes a number. Sixteen rows are what a language model sees that
+# writes sixteen texts at once.
 
 # %%
 v5e = chips.get("v5e")
@@ -89,7 +90,7 @@ for index, name in enumerate(("v5e", "v5p", "v6e")):
 for row, field in enumerate(fields, start=2):
     ridge = f"{v5e.bf16_flops_per_s / getattr(v5e, field):,.0f} FLOPs per byte"
     ax.annotate(ridge, (1.02, row), xycoords=("axes fraction", "data"), va="center")
-ax.annotate("no public figure: unknown", (3e9, 0.5), va="center", style="italic")
+ax.annotate("no sourced figure: unknown", (3e9, 0.5), va="center", style="italic")
 ax.set(yticks=range(5), yticklabels=["registers", "VMEM", "HBM", "ICI, one link", "DCN, per chip"])
 ax.set(xlabel="bytes per second, one way (sourced table, log scale)", xscale="log", ylim=(4.5, -0.5))
 ax.legend(frameon=False, loc="upper right")
@@ -97,9 +98,9 @@ alt = "Rates of three chips: HBM about 1e12 bytes/s, ICI nearly 1e11, DCN nearly
 tpulab.show(fig, alt=f"{alt} Right of them the ridge of a v5e at each place.")
 
 # %% [markdown]
-# From place to place the rate drops tenfold or more, and the arithmetic that a byte must feed grows by as much. Google
-# publishes no rate for VMEM or registers, so the table has none: unknown is not zero. Sizes are known: a v5e has
-# 128 MiB of VMEM and 16 GiB of HBM. The last two places are for Part 4; here we stay on one chip.
+# From place to place the rate drops tenfold or more, and the arithmetic that a byte must feed grows by as much. The
+# course's table found no maker's figure for the rate of VMEM or registers, and unknown is not zero. Sizes are known: a
+# v5e has 128 MiB of VMEM and 16 GiB of HBM. The last two places are for Part 4; here we stay on one chip.
 #
 # ## Predict, compile, compare
 #
@@ -194,12 +195,12 @@ for (name, chip), program in compiled.items():
         print(f"{estimated_us:>8.0f} µs {estimated_us / modelled_us:>7.1f}")
 
 # %% [markdown]
-# The many rows agree within a seventh: the compiler adds edges, start and end. The few rows take a third more: it
-# reckons with less bandwidth than the data sheet. (That is no whim: a copy measured on a v6e reached 83 % of its data
-# sheet, a large product 90 %.) But `normalize` is three times off, and neither figure was ever checked on a chip here.
-# What does the compiler see that the roofline does not?
+# The many rows agree within a seventh: the compiler adds edges, start and end. The few rows take a third to a half
+# more: it reckons with less bandwidth than the data sheet. (That is no whim: in Google's own benchmarks of a v6e a copy
+# reached 83 % of the data sheet, a large product 90 %.) But `normalize` is three times off, and neither figure was
+# checked on a chip here. What does the compiler see that the roofline does not?
 #
-# <!-- claim 10: holds with conditions: the layer with many rows is limited by arithmetic, the layer with few rows and everything elementwise is not -->
+# <!-- claim 10: holds with conditions: the layer with many rows, as in training, is limited by arithmetic; the same layer with few rows, and elementwise work at any size, is not -->
 
 # %% [markdown]
 # ## A third ceiling
@@ -228,7 +229,8 @@ def poly_cycles(count, dtype):
 counts = (1, 4, 16, 32, 64, 128)
 cycles = {dtype: [poly_cycles(count, dtype) for count in counts] for dtype in ("float32", "bfloat16")}
 fastest = 2 * 128 * 8192**2 / (cycles["float32"][-1] / v5e.clock_hz)
-print(f"vector unit, float32: {fastest / 1e12:.1f} TFLOP/s (from estimated cycles); matrix unit: 197")
+print(f"vector unit, float32: {fastest / 1e12:.1f} TFLOP/s (from estimated cycles)", end="; ")
+print(f"matrix unit: {v5e.bf16_flops_per_s / 1e12:.0f} TFLOP/s (sourced table)")
 tpulab.reveal("roofline.p3", round(cycles["float32"][2] / cycles["float32"][0], 2))
 
 # %%
@@ -249,9 +251,9 @@ tpulab.show(fig, alt=alt)
 
 # %% [markdown]
 # Sixteen multiply-adds cost what one costs: they happen while the bytes arrive. Beyond some thirty the vector unit is
-# the ceiling, at a fiftieth of the matrix unit's peak. And look at bfloat16: half the bytes, yet the same estimate. The
-# compiler counts the numbers that pass the vector unit there, not the bytes; that is most of what `normalize` lost. So
-# the roofline is a *lower* bound on time, and a fair one for products only.
+# the ceiling, at a fiftieth of the matrix unit's peak. And look at bfloat16: half the bytes, yet the same estimate, as
+# if it followed how many numbers pass, not how many bytes. That is most of what `normalize` lost. So the roofline is a
+# *lower* bound on time: a near one for large products, a distant one elsewhere.
 #
 # <!-- claim 15: holds with conditions: nearly all of a TPU's arithmetic is in its matrix unit, some fifty times the vector unit's by the compiler's estimate; all else runs on the vector unit, and there is one -->
 
@@ -340,9 +342,9 @@ for kernel in flat.kernels:
 flat
 
 # %% [markdown]
-# There are the 134 MB: the flat order needs row by row, so the array is turned, padded to 128 and copied twice. Picking
-# rows by index does the same, and so do products of many small matrices. Read your kernels' bytes against your arrays'
-# sizes; a factor of 40 is not subtle. The cure is a long last axis, or other operations.
+# There are the 134 MB, written and read again: the flat order needs row after row, so the array was turned and each row
+# padded to 128. Picking rows by index does the same, and so do products of many small matrices. Hold your kernels'
+# bytes against your arrays' sizes; a factor of 40 is not subtle. The cure is a long last axis, or other operations.
 
 # %% [exercise] roofline.5
 
@@ -373,8 +375,8 @@ for name, result in results.items():
     print(f"{name:<27} relative error {error:.0e} (measured)")
 
 # %% [markdown]
-# A quarter of a per cent is fine for most networks; sums in bfloat16 are not, which is why the matrix unit keeps float32
-# there. Now the other way: your code is in float32. What does that cost on a TPU?
+# Two parts in a thousand are fine for most networks; seven in a hundred are not, which is why the matrix unit sums in
+# float32. Now the other way: your code is in float32. What does that cost on a TPU?
 
 
 # %%
@@ -463,7 +465,7 @@ tpulab.reveal("roofline.p7", round(faster, 1))
 # | layout in memory | `channels_last`, strides: yours | the compiler's; `.T` may cost nothing |
 # | counted FLOPs | `torch.utils.flop_counter.FlopCounterMode` | the compiled program |
 #
-# The roofline itself is the same anywhere; an H100's ridge is 295.
+# The roofline itself is the same anywhere: `chips.roofline(program, "H100")` works, too.
 
 # %% [markdown]
 # ## On a real TPU
