@@ -283,15 +283,12 @@ modelled_us = [chips.roofline(by_hand(rows), "v5e").seconds * 1e6 for rows in si
 fig, ax = plt.subplots(figsize=(6.4, 2.8))
 ax.plot(sizes, modelled_us, "o-", label="roofline (modelled)")
 ax.plot(sizes, estimated_us, "s--", label="compiler's estimate (compiled)")
-ax.axvline(enough, color="0.5", marker="", linestyle=":")
-ax.annotate(f"{enough} rows", (enough * 1.05, 1200))
+ax.axvline(enough, color="0.5", marker="", linestyle=":", label=f"{enough} rows")
 ax.set(xscale="log", yscale="log", xticks=sizes, xticklabels=sizes, xlabel="rows", ylabel="µs on v5e")
 ax.set(yticks=(200, 400, 800, 1600), yticklabels=(200, 400, 800, "1,600"))
 ax.minorticks_off()
 ax.legend(frameon=False)
-tpulab.show(
-    fig, alt="Time of the layer against rows: both curves are flat up to about 256 rows, then rise."
-)
+tpulab.show(fig, alt="Time of the layer: both curves are flat up to about 256 rows, then rise.")
 
 # %% [markdown]
 # Two hundred rows cost what sixteen cost. Whoever serves a model waits for rows to gather; whoever trains has thousands
