@@ -36,8 +36,9 @@ from tpulab import chips, xla
 # %%
 v5e = chips.get("v5e")
 for field in ("bf16_flops_per_s", "hbm_bytes_per_s"):
-    print(f"{field:<17}{getattr(v5e, field):.3g}   source: {v5e.source(field)}")
-    print(f"{'':<17}others say: {v5e.alternatives(field) or 'the same'}")
+    others = [f"{other.value:.3g}" for other in v5e.alternatives(field)]
+    print(f"{field:<17}{getattr(v5e, field):.3g}  source: {v5e.source(field)}", end="; ")
+    print("others say", ", ".join(others) or "the same")
 
 
 def layer(x, w, b):
@@ -83,7 +84,7 @@ tpulab.reveal("roofline.p1", round(share, 1))
 
 # %%
 fields = ("hbm_bytes_per_s", "link_oneway_bytes_per_s", "dcn_bytes_per_s_per_chip")
-fig, ax = plt.subplots(figsize=(6.4, 2.4))
+fig, ax = plt.subplots(figsize=(5.2, 2.0))
 for index, name in enumerate(("v5e", "v5p", "v6e")):
     rates = [getattr(chips.get(name), field) for field in fields]
     ax.plot(rates, (2, 3, 4), "os^"[index], color=f"C{index}", label=name)
@@ -121,7 +122,6 @@ programs = {
     "many rows": (layer, bf16((16384, 8192)), *weights),
     "normalize": (normalize, bf16((32768, 8192))),
 }
-targets = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 
 # %% [predict] roofline.p2
 
@@ -129,8 +129,8 @@ targets = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 compiled = {}
 print("program    chip       FLOPs   HBM bytes  FLOP/byte  ridge  ceiling")
 for name, program in programs.items():
-    for chip, target in targets.items():
-        one = compiled[name, chip] = xla.compile_for(target, *program)
+    for chip in ("v5e", "v5p", "v6e"):
+        one = compiled[name, chip] = xla.compile_for(chip, *program)
         line = chips.roofline(one, chip)
         print(f"{name:<11}{chip:<4}{one.flops:>12.3g}{one.hbm_bytes:>12.3g}", end="")
         print(f"{line.intensity_flops_per_byte:>11.1f}{line.ridge_flops_per_byte:>7.0f}  {line.bound}")
@@ -148,34 +148,10 @@ tpulab.reveal("roofline.p2", bounds)
 
 
 # %%
-def roof(ax, name, index):
-    chip = chips.get(name)
-    x = np.geomspace(0.3, 2e4, 200)
-    y = np.minimum(chip.bf16_flops_per_s, chip.hbm_bytes_per_s * x)
-    ax.plot(x, y, ("-", "--", ":")[index], color=f"C{index}", marker="", label=name)
-
-
-def mark(ax, program, name, marker, color, label):
-    line = chips.roofline(program, name)
-    at = line.intensity_flops_per_byte, line.attainable_flops_per_s
-    ax.plot(*at, marker, color=color, markersize=7)
-    ax.annotate(label, at, xytext=(6, -12), textcoords="offset points")
-
 
 # %%
-fig, ax = plt.subplots(figsize=(6.4, 3.6))
-for index, chip in enumerate(targets):
-    roof(ax, chip, index)
-    for marker, name in zip("os^", programs, strict=True):
-        label = name if chip == "v5e" else ""
-        mark(ax, compiled[name, chip], chip, marker, f"C{index}", label)
-ax.set(xscale="log", yscale="log", xlabel="intensity, FLOPs per HBM byte (compiled)")
-ax.set(ylabel="FLOP/s at most (modelled)", title="Three programs under three roofs")
-ax.legend(frameon=False, loc="upper left")
-words = ", ".join(f"{name}: {bound}" for name, bound in bounds.items())
-tpulab.show(
-    fig, alt=f"Roofs of v5e, v5p and v6e, log scales, with three programs on them. What binds: {words}."
-)
+points = [chips.roofline(one, chip, name=name) for (name, chip), one in compiled.items()]
+chips.plot(points)
 
 # %% [markdown]
 # ## Do they agree?
@@ -220,7 +196,7 @@ def poly(x, count):
 
 def poly_cycles(count, dtype):
     x = jax.ShapeDtypeStruct((8192, 8192), dtype)
-    return xla.compile_for("v5e:2x2", poly, x, count, static_argnums=1).estimated_cycles
+    return xla.compile_for("v5e", poly, x, count, static_argnums=1).estimated_cycles
 
 
 # %% [predict] roofline.p3
@@ -234,7 +210,7 @@ print(f"matrix unit: {v5e.bf16_flops_per_s / 1e12:.0f} TFLOP/s (sourced table)")
 tpulab.reveal("roofline.p3", round(cycles["float32"][2] / cycles["float32"][0], 2))
 
 # %%
-fig, ax = plt.subplots(figsize=(6.4, 2.8))
+fig, ax = plt.subplots(figsize=(5.6, 2.4))
 for index, (dtype, values) in enumerate(cycles.items()):
     floor = 2 * 8192**2 * jnp.dtype(dtype).itemsize / v5e.hbm_bytes_per_s * v5e.clock_hz
     ax.plot(
@@ -277,10 +253,10 @@ tpulab.reveal("roofline.p4", enough)
 
 # %%
 sizes = (16, 64, 128, 256, 512, 1024, 2048)
-estimated = [xla.compile_for("v5e:2x2", layer, bf16((rows, 8192)), *weights) for rows in sizes]
+estimated = [xla.compile_for("v5e", layer, bf16((rows, 8192)), *weights) for rows in sizes]
 estimated_us = [program.estimated_cycles / v5e.clock_hz * 1e6 for program in estimated]
 modelled_us = [chips.roofline(by_hand(rows), "v5e").seconds * 1e6 for rows in sizes]
-fig, ax = plt.subplots(figsize=(6.4, 2.8))
+fig, ax = plt.subplots(figsize=(5.6, 2.4))
 ax.plot(sizes, modelled_us, "o-", label="roofline (modelled)")
 ax.plot(sizes, estimated_us, "s--", label="compiler's estimate (compiled)")
 ax.axvline(enough, color="0.5", marker="", linestyle=":", label=f"{enough} rows")
@@ -316,7 +292,7 @@ def double(x):
 
 
 triples = jax.ShapeDtypeStruct((262144, 3), jnp.float32)
-program = xla.compile_for("v5e:2x2", double, triples)
+program = xla.compile_for("v5e", double, triples)
 taken = program.hbm_bytes // 2  # read once, written once
 print(program.module.entry.root.shape)
 tpulab.reveal("roofline.p5", f"{taken / 1e6:.1f} MB")
@@ -332,7 +308,7 @@ def flatten(x):
     return (2 * x + 1).reshape(-1)
 
 
-flat = xla.compile_for("v5e:2x2", flatten, triples)
+flat = xla.compile_for("v5e", flatten, triples)
 print(f"double {program.hbm_bytes:>12,} bytes, flatten {flat.hbm_bytes:>12,} (compiled)")
 for kernel in flat.kernels:
     print(f"  {kernel.kind:<14} reads {kernel.bytes_read:>12,} writes {kernel.bytes_written:>12,}")
@@ -383,7 +359,7 @@ def precise(x, w, b, precision):
 
 def precise_cycles(dtype, precision):
     shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((8192, 4096), (4096, 4096), (4096,))]
-    program = xla.compile_for("v5e:2x2", precise, *shapes, precision, static_argnums=3)
+    program = xla.compile_for("v5e", precise, *shapes, precision, static_argnums=3)
     return program.estimated_cycles
 
 
@@ -410,12 +386,10 @@ tpulab.reveal("roofline.p6", round(precise_cycles("float32", "default") / base, 
 here = chips.ceilings_here()
 print(here)
 w = jnp.full((1024, 1024), 0.01)
-x = jnp.full((2048, 1024), 0.1)
-points = {"few rows": (x[:4], 4), "many rows": (x, 2048)}
-measured = {}
-for name, (rows, count) in points.items():
+for name, count in (("few rows", 4), ("many rows", 2048)):
     flops, hbm_bytes = 2 * count * 1024**2, 4 * (2 * count * 1024 + 1024**2)
-    seconds = tpulab.measure(jax.jit(layer), rows, w, w[0], budget_s=0.3).median_s
+    x = jnp.full((count, 1024), 0.1)
+    seconds = tpulab.measure(jax.jit(layer), x, w, w[0], budget_s=0.3).median_s
     line = chips.roofline((flops, hbm_bytes), here)
     print(f"{name:<10}{line.bound:<8} at least {line.seconds * 1e6:6.0f} µs (modelled)", end="")
     print(f", {seconds * 1e6:6.0f} µs (measured)")

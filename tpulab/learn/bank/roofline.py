@@ -734,10 +734,8 @@ class products:
             cause = "Fewer matrices came out right; what is done otherwise for many?"
             expect_close(attempt(answer, x, y, name="products"), np.matmul(x, y), call=call, cause=cause)
             shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((n, a, b), (n, b, c))]
-            plain = xla.compile_for("v5e:2x2", _small_products, *shapes).hbm_bytes
-            mine = attempt(
-                lambda *specs: xla.compile_for("v5e:2x2", answer, *specs), *shapes, name="products"
-            ).hbm_bytes
+            plain = xla.compile_for("v5e", _small_products, *shapes).hbm_bytes
+            mine = attempt(lambda *specs: xla.compile_for("v5e", answer, *specs), *shapes, name="products").hbm_bytes
             call = f"`products(f32[{n},{a},{b}], f32[{n},{b},{c}])`, compiled for a v5e,"
             least = 4 * n * (a * b + b * c + a * c)
             expect(mine > least / 2, f"{call} moves {mine:,} bytes: less than its arguments have. Where do they go in?")
@@ -751,7 +749,7 @@ class products:
 def _compiled(fn: Any, *shapes: Any) -> Any:
     """Compile one of our own functions for a v5e, or take the stored result; without either nothing can be checked."""
     try:
-        return xla.compile_for("v5e:2x2", fn, *shapes)
+        return xla.compile_for("v5e", fn, *shapes)
     except xla.CompilerMissing as error:
         raise CannotCheck(ended(first_line(error))) from error
 
