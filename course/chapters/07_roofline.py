@@ -401,7 +401,7 @@ for name, count in (("few rows", 4), ("many rows", 2048)):
 #
 # ## When a faster chip does not help
 #
-# A v6e has 4.7 times the arithmetic of a v5e, and twice the bandwidth. You are offered one.
+# Your layer with few rows runs on a v5e, and somebody offers you a v6e, newer and a good deal larger on paper.
 
 # %% [predict] roofline.p7
 
