@@ -676,7 +676,7 @@ class products:
         "matrix unit, which had to be fed padded tiles, is not asked."
     )
     notes = (
-        "Compiled for a v5e at n = 65,536 `x @ y` moves 116 times the bytes of its arguments, the sum 2 times. It does "
+        "Compiled for a v5e at n = 262,144 `x @ y` moves 116 times the bytes of its arguments, the sum 2 times. It does "
         "the same FLOPs, on the vector unit. The lesson: the fastest unit is no use if the data have to be blown up for it."
     )
 
