@@ -148,10 +148,10 @@ tpulab.reveal("roofline.p2", bounds)
 
 
 # %%
-
-# %%
 points = [chips.roofline(one, chip, name=name) for (name, chip), one in compiled.items()]
 chips.plot(points)
+
+# %% [exercise] roofline.7
 
 # %% [markdown]
 # ## Do they agree?
@@ -272,8 +272,6 @@ tpulab.show(fig, alt="Time of the layer: both curves are flat up to about 256 ro
 
 # %% [exercise] roofline.3
 
-# %% [exercise] roofline.4
-
 # %% [exercise] roofline.9
 
 # %% [markdown]
@@ -322,8 +320,6 @@ flat
 # %% [exercise] roofline.5
 
 # %% [exercise] roofline.6
-
-# %% [exercise] roofline.7
 
 # %% [markdown]
 # ## bfloat16
@@ -424,6 +420,8 @@ tpulab.reveal("roofline.p7", round(faster, 1))
 # bytes (bfloat16, int8 weights), fewer trips to HBM.
 
 # %% [exercise] roofline.8
+
+# %% [exercise] roofline.4
 
 # %% [markdown]
 # ## If you come from PyTorch

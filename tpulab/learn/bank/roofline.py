@@ -954,6 +954,8 @@ class efficient_rows:
     """Write `efficient_rows(estimate, candidates)`. `estimate(rows)` gives the compiler's estimated cycles for a layer
     with that many rows; `candidates` is a list of row counts, in no order. Return the smallest candidate whose cycles
     **per row** are at most 1.1 times the best among all candidates.
+
+    Where the cycles are 1,150, 2,000 and 4,040 for 10, 20 and 40 rows, the answer is 20.
     """
 
     hints = (
