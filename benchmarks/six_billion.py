@@ -110,9 +110,9 @@ def build(target: str, layers: int, *, sharded: bool) -> tuple[Any, float]:
     from jax.sharding import PartitionSpec as P
 
     from tpulab import xla
+    from tpulab.xla.target import parse
 
-    chips = len(xla.mesh_for(target).devices.flat)
-    mesh, args, lies = arguments(chips, layers, sharded=sharded)
+    mesh, args, lies = arguments(parse(target).devices, layers, sharded=sharded)
     placed = xla.mesh_for(target, mesh)
 
     def train_step(params: Any, moments: Any, tokens: Any) -> Any:
