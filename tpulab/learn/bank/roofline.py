@@ -54,7 +54,7 @@ three_wide = Prediction(
 )
 float_cycles = Prediction(
     "roofline.p6",
-    "The layer with 4,096 rows and 2048 × 2048 weights, limited by arithmetic, in float32 instead of bfloat16, JAX's "
+    "The layer with 2,048 rows and 2048 × 2048 weights, limited by arithmetic, in float32 instead of bfloat16, JAX's "
     "precision left as it is: by what factor do the estimated cycles on a v5e grow?",
     float,
     within=1.25,
