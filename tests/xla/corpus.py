@@ -157,6 +157,23 @@ def build(target, function, *shapes, options=None, donate=()):
     return finish(jax.jit(function, donate_argnums=donate).lower(*shapes), options)
 
 
+def mesh(target, **axes):
+    """A mesh over the first devices of a target."""
+    sizes = tuple(axes.values())
+    some = np.array(device(target)[: np.prod(sizes)]).reshape(sizes)
+    return jax.sharding.Mesh(some, tuple(axes), axis_types=(jax.sharding.AxisType.Auto,) * len(axes))
+
+
+def build_over(mesh, function, shapes, inside, outside):
+    """Compile for several chips; shardings are given as partition specs, one for each array."""
+
+    def place(specs):
+        return tuple(jax.sharding.NamedSharding(mesh, spec) for spec in specs)
+
+    results = place(outside) if isinstance(outside, list) else place([outside])[0]
+    return finish(jax.jit(function, in_shardings=place(inside), out_shardings=results).lower(*shapes))
+
+
 def finish(lowered, options=None):
     """Compile what was lowered and take the bytes of both ends."""
     compiled = lowered.compile(compiler_options=options)

@@ -53,13 +53,14 @@ class Collective:
 def find(module: Module, launches: Iterable[Launch], lines: dict[tuple[str, int], str]) -> tuple[Collective, ...]:
     """Find the collectives of a program, those inside of fusions too, each once.
 
-    A collective that overlaps with a product appears in the fusions that start it, compute beside it and end it; it has
-    one channel, by which it counts once.
+    A collective that overlaps with a product appears in the fusions that start it, compute beside it and end it; these
+    have one channel, by which it counts once. A loop that starts the next round's early has a first one outside.
     """
     found: dict[object, Collective] = {}
     for launch in launches:
         for home, item, scattered in _inside(module, launch.computation, launch.instruction, 0):
-            key = (item.channel_id, kind_of(item)) if item.channel_id else (launch.computation.id, item.name)
+            fused = home.id != launch.computation.id and item.channel_id
+            key = (launch.computation.id, kind_of(item), item.channel_id if fused else item.name)
             one = _read(module, home, item, launch, scattered, lines)
             if key not in found or (one.asynchronous and not found[key].asynchronous):
                 found[key] = one
