@@ -55,7 +55,7 @@ def test_load_tells_apart_what_it_is_given(built, tmp_path):
         ("{ lambda ; a:f32[4]. let\n b = add a a in (b,) }", "jaxpr"),
         (b"ML\xefR\x0dStableHLO", "MLIR bytecode"),
         (b"\x1f\x8b\x08\x00", "compressed"),
-        (b"\x7fELF\x02\x01\x01\x00", "."),
+        (b"\x7fELF\x02\x01\x01\x00", "no HLO program"),
     ],
 )
 def test_what_is_no_hlo_gets_one_line(text, words):

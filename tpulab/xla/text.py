@@ -93,7 +93,12 @@ def load(source: str | bytes | Path) -> Module:
         raise TypeError(f"read takes a path, bytes or text; got {type(source).__name__}")
     data = bytes(source)
     text = _text(data)
-    return decode(data) if text is None else decode(parse_text(text))
+    if text is not None:
+        return decode(parse_text(text))
+    try:
+        return decode(data)
+    except Malformed as problem:
+        raise Malformed(f"this is no HLO program, or a damaged one: {problem}; {_REMEDY}") from None
 
 
 def _bytes(path: Path) -> bytes:
