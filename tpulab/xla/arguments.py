@@ -59,7 +59,13 @@ def static_positions(fn: Callable, count: int, numbers: int | Iterable[int], nam
 
 
 def abstract(
-    fn: Callable, args: Sequence[Any], static: set[int], mesh: Mesh | None, shardings: Any, *, keep_scalars: bool = False
+    fn: Callable,
+    args: Sequence[Any],
+    static: set[int],
+    mesh: Mesh | None,
+    shardings: Any,
+    *,
+    keep_scalars: bool = False,
 ) -> tuple[list[Any], int]:
     """Replace every array by its shape, type and sharding over the mesh.
 
@@ -120,7 +126,9 @@ def leaf_struct(leaf: Any, spec: Any, mesh: Mesh | None, where: str, keep_scalar
         own = own if own is not None and own.num_devices > 1 else None
         return jax.ShapeDtypeStruct(shape, dtype, sharding=own, weak_type=weak), own is not None
     if spec is None:
-        spec = getattr(getattr(leaf, "sharding", None), "spec", None) if isinstance(leaf, jax.ShapeDtypeStruct) else None
+        spec = (
+            getattr(getattr(leaf, "sharding", None), "spec", None) if isinstance(leaf, jax.ShapeDtypeStruct) else None
+        )
     spec = PartitionSpec() if spec is None else spec
     split = _check(shape, spec, mesh, where)
     return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec), weak_type=weak), split
@@ -129,13 +137,13 @@ def leaf_struct(leaf: Any, spec: Any, mesh: Mesh | None, where: str, keep_scalar
 def _dtype(dtype: Any, where: str) -> Any:
     """Take a type as JAX holds it: keys as they are, 64 bits as 32 unless they are switched on."""
     import jax
+    import numpy as np
 
-    try:
-        if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
-            return dtype
-        return jax.dtypes.canonicalize_dtype(dtype)
-    except TypeError:
-        raise WrongArgument(f"{where} has the type {dtype}, which JAX has no array of") from None
+    if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+        return dtype
+    if not (jax.dtypes.issubdtype(dtype, np.number) or jax.dtypes.issubdtype(dtype, np.bool_)):
+        raise WrongArgument(f"{where} has the type {dtype}, which JAX has no array of")
+    return jax.dtypes.canonicalize_dtype(dtype)
 
 
 def _spread(shardings: Any, dynamic: Sequence[Any], labels: Sequence[str]) -> list[Any]:

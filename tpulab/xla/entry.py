@@ -13,7 +13,9 @@ from .compiled import Buffer, Compiled, Memory
 _FORMAT = 1  # one more whenever what is stored means something else
 
 
-def key(target: str, name: str, program: str, source: str, options: Mapping[str, Any], versions: Mapping[str, str]) -> str:
+def key(
+    target: str, name: str, program: str, source: str, options: Mapping[str, Any], versions: Mapping[str, str]
+) -> str:
     """Give the name under which a result is kept: it changes with all that the result depends on."""
     plain = sorted((option, str(value)) for option, value in options.items())
     return cache.key(_FORMAT, target, name, program, source, plain, sorted(versions.items())) + ".hlo"

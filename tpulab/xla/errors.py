@@ -56,9 +56,7 @@ class DoesNotFit(CompileError):
         )
 
 
-def does_not_fit(
-    target: str, needed: int | None, available: int | None, buffers: Iterable[Buffer] = ()
-) -> DoesNotFit:
+def does_not_fit(target: str, needed: int | None, available: int | None, buffers: Iterable[Buffer] = ()) -> DoesNotFit:
     """Say how much is missing, which buffer is the largest, and what to try."""
     buffers = tuple(buffers)
     amount = "more HBM than there is" if needed is None else f"{needed / GIB:.2f} GiB of HBM"
@@ -68,8 +66,12 @@ def does_not_fit(
         made_by = f", {buffers[0].source}" if buffers[0].source else ""
         shape = re.sub(r"\{[^}]*\}", "", buffers[0].shape)
         largest = f"; the largest buffer is {buffers[0].kind} {shape} ({buffers[0].bytes / GIB:.2f} GiB{made_by})"
-    advice = "shard it over more devices, use a smaller batch, or jax.checkpoint; .buffers and .table() list the largest"
-    return DoesNotFit(f"on one device of {target} this program needs {amount}{there}{largest}; {advice}", needed, available, buffers)
+    advice = (
+        "shard it over more devices, use a smaller batch, or jax.checkpoint; .buffers and .table() list the largest"
+    )
+    return DoesNotFit(
+        f"on one device of {target} this program needs {amount}{there}{largest}; {advice}", needed, available, buffers
+    )
 
 
 def sizes_in(message: str) -> tuple[int | None, int | None]:

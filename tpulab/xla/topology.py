@@ -15,7 +15,7 @@ from .target import Target, parse
 if TYPE_CHECKING:
     from jax.sharding import Mesh
 
-AXIS_OF_ONE = "chip"
+AXIS_OF_ONE = "one_chip"
 
 
 def mesh_for(target: str, axes: Mapping[str, int]) -> Mesh:
