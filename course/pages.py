@@ -22,7 +22,7 @@ PYTORCH = "If you come from PyTorch"
 EVENING_MINUTES = 120
 WORKSHOPS = {
     2: ("00_start", "03_jit", "06_fusion"),
-    4: ("00_start", "01_pure_functions", "03_jit", "05_pmap", "06_fusion", "08_systolic"),
+    4: ("00_start", "01_pure_functions", "03_jit", "06_fusion", "08_systolic"),
     8: ("00_start", "01_pure_functions", "02_grad", "03_jit", "04_vmap", "05_pmap", "06_fusion", "07_roofline",
         "08_systolic", "09_sharding"),
 }  # fmt: skip

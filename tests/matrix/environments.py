@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -23,6 +24,7 @@ COLAB_HAS = [
     "nbformat",
     "notebook",
     "jupytext",
+    "libtpu",
     "orbax-checkpoint",
     "pandas",
     "psutil",
@@ -68,7 +70,7 @@ def run(command: list[str], *, cwd: Path = ROOT, minutes: float = 10, env: dict[
 def clean_environment() -> dict[str, str]:
     """Give the environment without what a test run or an active virtual environment put there."""
     drop = ("TPULAB_", "JAX_", "XLA_", "PYTEST_", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "NBGRADER_", "NPROC")
-    drop += ("MAKE", "MFLAGS")  # what an outer make hands down
+    drop += ("TPU_", "MAKE", "MFLAGS")  # what an outer make hands down
     return {key: value for key, value in os.environ.items() if not key.startswith(drop)}
 
 
@@ -114,7 +116,7 @@ def make(folder: Path, name: str, *, tools: bool = True) -> Path:
         run([*install, pins("colab")["pip"], pins("colab")["setuptools"]])
         run([*install, *constraint, *colab_packages(tools=tools)])
     else:
-        run([*install, *constraint, "-e", ".[dev]"])
+        run([*install, *constraint, "-e", ".[dev,tpu]"])
     return python
 
 
@@ -133,6 +135,16 @@ def ensure(name: str) -> Path:
     made = make(folder, name)
     stamp.write_text(json.dumps(wanted), encoding="utf-8")
     return made
+
+
+def side_compiler(version: str) -> Path:
+    """Give the library of another libtpu, installed into a folder of its own beside Colab's environment."""
+    folder = ensure("colab").parent.parent / f"libtpu-{version}"
+    library = folder / "libtpu" / "libtpu.so"
+    if not library.exists():
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        run([*install, "--target", str(folder), f"libtpu=={version}"])
+    return library
 
 
 def installed(python: Path) -> dict[str, str]:

@@ -66,6 +66,7 @@ class Exercise:
         must_say: by the same names, words that the feedback must contain.
         checker: returns for a right answer, else raises one of `verdict`'s exceptions.
         needs_devices: below this `jax.device_count()` right and wrong cannot be told apart.
+        needs_compiler: the check compiles the answer for a TPU.
     """
 
     id: str
@@ -84,6 +85,7 @@ class Exercise:
     must_say: Mapping[str, str]
     checker: Callable[[Callable[..., Any]], None]
     needs_devices: int = 1
+    needs_compiler: bool = False
 
     @property
     def chapter(self) -> str:
@@ -116,7 +118,7 @@ class Exercise:
         if answer is None or answer is ...:
             return self._not_attempted()
         try:
-            if lacking := self._lacking_devices():
+            if lacking := self._lacking_devices() or self._lacking_compiler():
                 return Result.of(CANNOT_CHECK, lacking)
             with time_limit(TIME_LIMIT_S), _course_settings():
                 return self._judge(answer)
@@ -175,6 +177,13 @@ class Exercise:
             "Restart the kernel and run the first cell with `tpulab.setup(devices=8)`."
         )
 
+    def _lacking_compiler(self) -> str:
+        if not self.needs_compiler:
+            return ""
+        from ..xla import compiler_problem
+
+        return ended(problem) if (problem := compiler_problem()) else ""
+
 
 @contextmanager
 def _course_settings() -> Iterator[None]:
@@ -212,7 +221,14 @@ _PARTS = ("hints", "why", "stub", "solution", "check")
 
 
 def exercise(
-    id: str, title: str, *, minutes: int, difficulty: int, core: bool = False, needs_devices: int = 1
+    id: str,
+    title: str,
+    *,
+    minutes: int,
+    difficulty: int,
+    core: bool = False,
+    needs_devices: int = 1,
+    needs_compiler: bool = False,
 ) -> Callable[[type], Exercise]:
     """Turn a class body into an `Exercise`.
 
@@ -244,6 +260,7 @@ def exercise(
             difficulty=difficulty,
             core=core,
             needs_devices=needs_devices,
+            needs_compiler=needs_compiler,
             name=body.__name__,
             prompt=inspect.cleandoc(body.__doc__ or ""),
             hints=tuple(parts["hints"]),

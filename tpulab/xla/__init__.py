@@ -14,15 +14,21 @@ if TYPE_CHECKING:
     from .errors import DoesNotFit as DoesNotFit
     from .errors import IndivisibleShape as IndivisibleShape
     from .errors import UnknownTarget as UnknownTarget
+    from .pair import compiler_problem as compiler_problem
     from .program import Program as Program
+    from .reading import read as read
     from .stages import Stage as Stage
     from .stages import passes as passes
     from .topology import mesh_for as mesh_for
+    from .wire import Malformed as Malformed
 
 _HOME_OF = {
     "compile_for": "compiler",
     "compile_here": "compiler",
+    "compiler_problem": "pair",
     "mesh_for": "topology",
+    "read": "reading",
+    "Malformed": "wire",
     "passes": "stages",
     "Program": "program",
     "Stage": "stages",

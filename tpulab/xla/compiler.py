@@ -68,7 +68,7 @@ def compile_for(
         CompileError: the compiler refuses for another reason.
         ValueError, TypeError: arguments that do not go together.
     """
-    from .program import from_compiled
+    from .reading import from_compiled
 
     call = call_of(fn, args, kwargs, in_shardings, out_shardings, static_argnums, static_argnames, donate_argnums)
     return from_compiled(compiled_for(target, call, mesh=mesh, compiler_options=compiler_options, fusion=fusion))
@@ -105,7 +105,7 @@ def compile_here(
         CompileError: the compiler refuses.
         ValueError, TypeError: arguments that do not go together.
     """
-    from .program import from_compiled
+    from .reading import from_compiled
 
     call = call_of(fn, args, kwargs, None, None, static_argnums, static_argnames, donate_argnums)
     return from_compiled(compiled_here(call, compiler_options=compiler_options, fusion=fusion))

@@ -113,6 +113,15 @@ def prepare() -> Pair:
     return pair
 
 
+def compiler_problem() -> str:
+    """Say in one line why no TPU compiler works here, and what to do; "" where one does."""
+    try:
+        prepare()
+    except CompilerMissing as missing:
+        return str(missing)
+    return ""
+
+
 @functools.cache
 def _verdict(key: str, library: Path) -> str:
     """Say why a pair does not work; "" when it does."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .compiled import Memory
@@ -51,6 +52,7 @@ class Kernel:
         steps: the JAX operations it does, e.g. ("dot_general", "add", "max").
         source: the learner's source lines it does, as text.
         dma: it only moves data (a copy or slice that the compiler started early).
+        position: its place among all launches in the order they start, from 1.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Kernel:
     steps: tuple[str, ...]
     source: tuple[str, ...]
     dma: bool
+    position: int = 0
 
     @property
     def hbm_bytes(self) -> int:
@@ -109,7 +112,8 @@ class Program:
         dmas: launches that only move data.
         edges: what flows between launches.
         collectives: what crosses between devices.
-        before: counts of the program before optimisation, as if each operation were a kernel; None when not known.
+        before: counts of the program before optimisation, as if each operation were a kernel; that program is still
+            whole, all devices together; None when not known.
         memory: what it needs; None when the compiler did not say.
         module: the decoded HLO, for whoever wants to look further.
         versions: of jax, jaxlib and libtpu.
@@ -136,3 +140,52 @@ class Program:
     options: Mapping[str, str]
     notes: tuple[str, ...]
     recorded: bool
+
+    @property
+    def launches(self) -> tuple[Kernel, ...]:
+        """Kernels and DMAs in the order they start."""
+        return tuple(sorted((*self.kernels, *self.dmas), key=lambda kernel: kernel.position))
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes to and from HBM in one run."""
+        return self.counts.hbm_bytes
+
+    @property
+    def flops(self) -> int | None:
+        """Floating-point operations in one run; a multiply-add is 2."""
+        return self.counts.flops
+
+    @property
+    def estimated_cycles(self) -> int | None:
+        """The compiler's own estimate, summed; None when it gives none."""
+        return self.counts.estimated_cycles
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        """The most HBM that is taken at once; None when the compiler does not say."""
+        return self.memory.peak_bytes if self.memory else None
+
+    def report(self) -> str:
+        """Say in plain lines what the compiler made: before and after, then each launch."""
+        from .report import text
+
+        return text(self)
+
+    def svg(self) -> str:
+        """Draw the launches and what they move, as the text of an SVG file."""
+        from .draw import svg
+
+        return svg(self)
+
+    def save_svg(self, path: str | Path) -> None:
+        """Write the picture to a file."""
+        Path(path).write_text(self.svg(), encoding="utf-8")
+
+    def __repr__(self) -> str:
+        return self.report()
+
+    def _repr_html_(self) -> str:
+        from .report import page
+
+        return page(self)
