@@ -58,7 +58,7 @@ def test_a_trial_that_takes_too_long_is_no_lasting_verdict(fresh, monkeypatch):
 
 def test_a_trial_that_was_killed_is_no_lasting_verdict(fresh, monkeypatch):
     monkeypatch.setattr(pair, "_TRIAL", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    with pytest.raises(CompilerMissing, match="SIGKILL.*try again"):
+    with pytest.raises(CompilerMissing, match=r"SIGKILL.*try again"):
         pair.prepare()
     monkeypatch.setattr(pair, "_TRIAL", "print('it works')")
     pair.prepare()
@@ -66,7 +66,7 @@ def test_a_trial_that_was_killed_is_no_lasting_verdict(fresh, monkeypatch):
 
 def test_a_library_that_is_not_there(monkeypatch):
     monkeypatch.setenv("TPU_LIBRARY_PATH", "/nowhere/libtpu.so")
-    with pytest.raises(CompilerMissing, match="TPU_LIBRARY_PATH names no file: '/nowhere/libtpu.so'"):
+    with pytest.raises(CompilerMissing, match=r"TPU_LIBRARY_PATH names no file: '/nowhere/libtpu\.so'"):
         pair.prepare()
 
 

@@ -9,7 +9,7 @@ from tpulab.xla import CompilerMissing, DoesNotFit, entry, recorded
 from tpulab.xla.errors import does_not_fit
 from tpulab.xla.lowering import Call
 
-from .test_cache import COMPILED
+from .test_cache import COMPILED, MEMORY
 
 X = jax.ShapeDtypeStruct((64, 128), jnp.bfloat16)
 MISSING = CompilerMissing("no compiler")
@@ -72,11 +72,11 @@ def test_damage_counts_as_none(stored):
 
 def test_that_a_program_does_not_fit_is_a_result(stored):
     call = Call(layer, (X,))
-    recorded.write_error("a", call, does_not_fit("v5e", 20, 10, COMPILED.memory.buffers))
+    recorded.write_error("a", call, does_not_fit("v5e", 20, 10, MEMORY.buffers))
     with pytest.raises(DoesNotFit) as caught:
         recorded.read("a", call, MISSING)
     assert (caught.value.needed_bytes, caught.value.available_bytes) == (20, 10)
-    assert caught.value.buffers == COMPILED.memory.buffers
+    assert caught.value.buffers == MEMORY.buffers
 
 
 def test_the_mark_follows_meaning_not_layout(tmp_path):

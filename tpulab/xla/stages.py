@@ -15,7 +15,7 @@ from . import backend, compiler, pair, recorded
 from .errors import CompileError, CompilerMissing
 from .lowering import call_of, lower
 from .module import Module, decode
-from .program import from_module
+from .reading import counts_of
 from .target import parse
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _dumps(folder: Path) -> Iterator[tuple[int, str, str, Module]]:
         yield -1, "input", "", decode(first.read_bytes())
     for number, pipeline, after, path in sorted(found, key=lambda item: item[0]):
         yield number, pipeline, after, decode(path.read_bytes())
-    last = [path for path in folder.glob("*after_optimizations.hlo.pb")]
+    last = list(folder.glob("*after_optimizations.hlo.pb"))
     if last:
         yield found[-1][0] + 1, "output", "", decode(last[-1].read_bytes())
 
@@ -175,7 +175,7 @@ def _changed(dumps: Iterator[tuple[int, str, str, Module]]) -> Iterator[Stage]:
     for _, pipeline, after, module in dumps:
         count += 1
         fusions = _fusions(module)
-        counts = from_module(module).counts
+        counts = counts_of(module)
         state = (counts.kernels + counts.dmas, counts.hbm_bytes, sorted(fusion.opcodes for fusion in fusions))
         if state != before:
             made = tuple(fusion for fusion in fusions if fusion.opcodes not in known)

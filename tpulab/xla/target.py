@@ -115,7 +115,7 @@ class Target:
         return told
 
 
-def parse(text: str) -> Target:
+def parse(text: str | Target) -> Target:
     """Read a target: a chip's name and the slice's shape in chips.
 
     Args:
