@@ -68,7 +68,7 @@ def test_each_generation(target):
     made = compile_for(target, layer, *SMALL)
     assert made.chip == target.partition(":")[0]
     assert made.devices == 1 and entry_shapes(made) == [(64, 128), (128, 256), (256,)]
-    tiled = [item.shape.layout.tiles for item in decode(made.after).entry.parameters]
+    tiled = [item.shape.layout and item.shape.layout.tiles for item in decode(made.after).entry.parameters]
     assert all(tiled)  # a CPU's program has no tiles
 
 
@@ -77,7 +77,7 @@ def test_what_is_known_of_a_program():
     assert (made.name, made.target, made.chip, made.devices) == ("layer", "v5e:2x2", "v5e", 1)
     assert set(made.versions) == {"jax", "jaxlib", "libtpu"} and len(made.date) == 10
     assert memory_of(made).capacity_bytes == round(15.75 * 2**30)
-    assert CHAIN_BYTES <= memory_of(made).peak_bytes <= CHAIN_BYTES + 1024
+    assert CHAIN_BYTES <= (memory_of(made).peak_bytes or 0) <= CHAIN_BYTES + 1024
     assert memory_of(made).argument_bytes == CHAIN_BYTES - memory_of(made).output_bytes
     assert memory_of(made).buffers[0].kind == "result"
     assert "return jax.nn.relu(x @ w + b)" in made.lines.values()
@@ -299,7 +299,7 @@ def test_the_second_time_comes_from_disk(monkeypatch):
 def test_this_machine():
     made = compiler.compiled_here(Call(layer, SMALL))
     assert (made.name, made.target, made.chip, made.devices, made.notes) == ("layer", "cpu", None, 1, ())
-    assert "libtpu" not in made.versions and memory_of(made).peak_bytes > 0
+    assert "libtpu" not in made.versions and (memory_of(made).peak_bytes or 0) > 0
     apart = compiler.compiled_here(Call(layer, SMALL), fusion=False)
     assert apart.options == {"xla_disable_hlo_passes": "fusion"}
 

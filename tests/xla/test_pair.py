@@ -12,6 +12,7 @@ BAD = (
     ("SIGSEGV", "os.kill(os.getpid(), signal.SIGSEGV)"),
     ("RuntimeError: no such thing", "raise RuntimeError('no such thing')"),
 )
+READ_LOADED = pair._loaded  # as it is, also where a test replaces it
 
 
 @pytest.fixture
@@ -25,6 +26,7 @@ def fresh(tmp_path, monkeypatch):
     monkeypatch.setenv("TPULAB_CACHE", str(tmp_path / "cache"))
     for name in pair._QUIET:  # set by whatever test compiled first
         monkeypatch.setenv(name, os.environ.get(name, pair._QUIET[name]))
+    monkeypatch.setattr(pair, "_loaded", lambda: None)
     pair._verdict.cache_clear()
     yield library
     pair._verdict.cache_clear()
@@ -67,6 +69,18 @@ def test_a_trial_that_was_killed_is_no_lasting_verdict(fresh, monkeypatch):
 def test_a_library_that_is_not_there(monkeypatch):
     monkeypatch.setenv("TPU_LIBRARY_PATH", "/nowhere/libtpu.so")
     with pytest.raises(CompilerMissing, match=r"TPU_LIBRARY_PATH names no file: '/nowhere/libtpu\.so'"):
+        pair.prepare()
+
+
+def test_another_library_that_is_already_loaded(fresh, tmp_path, monkeypatch):
+    """Two in one process end it, so nothing is tried."""
+    other = tmp_path / "libtpu.so"
+    other.write_bytes(b"first")
+    maps = tmp_path / "maps"
+    maps.write_text(f"7f00-7f01 r-xp 00000000 08:01 42 {other}\n7f02-7f03 rw-p 00000000 00:00 0\n")
+    assert READ_LOADED(maps) == other and READ_LOADED(tmp_path / "none") is None
+    monkeypatch.setattr(pair, "_loaded", lambda: other)
+    with pytest.raises(CompilerMissing, match=r"already loaded another TPU library .*restart the kernel"):
         pair.prepare()
 
 

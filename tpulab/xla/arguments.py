@@ -137,11 +137,12 @@ def leaf_struct(leaf: Any, spec: Any, mesh: Mesh | None, where: str, keep_scalar
 def _dtype(dtype: Any, where: str) -> Any:
     """Take a type as JAX holds it: keys as they are, 64 bits as 32 unless they are switched on."""
     import jax
+    import jax.numpy as jnp
     import numpy as np
 
-    if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+    if jnp.issubdtype(dtype, jax.dtypes.extended):
         return dtype
-    if not (jax.dtypes.issubdtype(dtype, np.number) or jax.dtypes.issubdtype(dtype, np.bool_)):
+    if not (jnp.issubdtype(dtype, np.number) or jnp.issubdtype(dtype, np.bool_)):
         raise WrongArgument(f"{where} has the type {dtype}, which JAX has no array of")
     return jax.dtypes.canonicalize_dtype(dtype)
 
