@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from . import chips as chips
     from . import learn as learn
+    from . import xla as xla
     from .errors import expect_error as expect_error
     from .figures import show as show
     from .learn import check as check
@@ -36,7 +38,7 @@ _HOME_OF = {
     "solution": "learn",
     "progress": "learn",
 }
-_ROOMS = ("learn",)
+_ROOMS = ("chips", "learn", "xla")
 
 __all__ = [*_HOME_OF, *_ROOMS]  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -30,6 +30,7 @@ class _Box:
     """One launch on the page: where it stands and what goes in and out of it."""
 
     kernel: Kernel
+    steps: tuple[str, ...]
     arrows: tuple[_Arrow, ...]
     top: int
     height: int
@@ -80,10 +81,10 @@ def _placed(program: Program, kernels: Iterable[Kernel]) -> list[_Box]:
     """Stack the launches from top to bottom."""
     boxes, top = [], TOP
     for kernel in kernels:
-        arrows = _arrows(program, kernel)
-        inside = 24 + 20 * len(_wrapped(_steps(kernel))) + 16 * len(kernel.source[:2]) + 8
+        arrows, steps = _arrows(program, kernel), _steps(program, kernel)
+        inside = 24 + 20 * len(_wrapped(steps)) + 16 * len(kernel.source[:2]) + 8
         height = max(inside, ROW * len(arrows) + 8)
-        boxes.append(_Box(kernel, arrows, top, height))
+        boxes.append(_Box(kernel, steps, arrows, top, height))
         top += height + GAP
     return boxes
 
@@ -153,7 +154,7 @@ def _box(box: _Box, thickest: int) -> list[str]:
         runs = "runs ? times" if kernel.times is None else f"runs {kernel.times:,} times"
         parts.append(_text(BOX + BOX_WIDTH - 10, box.top + 18, runs, size=12, anchor="end"))
     y = box.top + 26
-    for line in _wrapped(_steps(kernel)):
+    for line in _wrapped(box.steps):
         parts += _chips(line, y)
         y += 20
     for line in kernel.source[:2]:
@@ -174,12 +175,14 @@ def _crosses(kernel: Kernel) -> bool:
     return kernel.kind.startswith(("all-", "reduce-scatter", "collective"))
 
 
-def _steps(kernel: Kernel) -> list[str]:
-    steps = list(dict.fromkeys(kernel.steps or kernel.opcodes))
-    return steps if len(steps) <= MOST_STEPS else [*steps[:MOST_STEPS], f"+ {len(steps) - MOST_STEPS}"]
+def _steps(program: Program, kernel: Kernel) -> tuple[str, ...]:
+    from .report import done_by
+
+    steps = done_by(program, kernel)
+    return tuple(steps if len(steps) <= MOST_STEPS else [*steps[:MOST_STEPS], f"+ {len(steps) - MOST_STEPS}"])
 
 
-def _wrapped(words: list[str]) -> list[list[str]]:
+def _wrapped(words: Iterable[str]) -> list[list[str]]:
     """Break words into lines that fit a box."""
     lines: list[list[str]] = []
     room = 0

@@ -112,7 +112,8 @@ class Program:
         dmas: launches that only move data.
         edges: what flows between launches.
         collectives: what crosses between devices.
-        before: counts of the program before optimisation, as if each operation were a kernel; None when not known.
+        before: counts of the program before optimisation, as if each operation were a kernel; that program is still
+            whole, all devices together; None when not known.
         memory: what it needs; None when the compiler did not say.
         module: the decoded HLO, for whoever wants to look further.
         versions: of jax, jaxlib and libtpu.

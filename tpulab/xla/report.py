@@ -24,7 +24,8 @@ def headline(program: Program) -> str:
 def comparison(program: Program) -> list[Row]:
     """Put the program as written beside what the compiler made of it."""
     before, after = program.before, program.counts
-    rows: list[Row] = [("", "before", "after")]
+    whole = "before" if program.devices == 1 else "before, all devices together"
+    rows: list[Row] = [("", whole, "after" if program.devices == 1 else "after, each device")]
     for label, of in (
         ("kernels", lambda counts: f"{counts.kernels:,}"),
         ("DMAs", lambda counts: f"{counts.dmas:,}"),
@@ -42,7 +43,7 @@ def launches(program: Program) -> list[Row]:
     shown = program.launches
     if len(program.kernels) > LISTED:
         shown = sorted(shown, key=lambda kernel: -kernel.hbm_bytes * (kernel.times or 1))[:LISTED]
-    return [_HEAD, *(_row(kernel) for kernel in shown)]
+    return [_HEAD, *(_row(program, kernel) for kernel in shown)]
 
 
 def collectives(program: Program) -> list[Row]:
@@ -91,9 +92,9 @@ def spoken(program: Program, most: int = 8) -> str:
         f"{bytes_text(counts.hbm_bytes)} to and from {memory_name(program)}."
     ]
     for kernel in program.launches[:most]:
-        does = ", ".join(dict.fromkeys(kernel.steps or kernel.opcodes))
+        does = ", ".join(done_by(program, kernel))
         sentences.append(
-            f"{kernel.position}: {kernel.kind}{' does ' + does if does else ''}; "
+            f"{kernel.position}: {kernel.kind}{(' ' if kernel.dma else ' does ') + does if does else ''}; "
             f"reads {bytes_text(kernel.bytes_read)}, writes {bytes_text(kernel.bytes_written)}."
         )
     if len(program.launches) > most:
@@ -119,8 +120,19 @@ def _cycles(counts: Counts) -> str:
     return "none given" if counts.estimated_cycles is None else f"{counts.estimated_cycles:,}"
 
 
-def _row(kernel: Kernel) -> Row:
-    does = ", ".join(dict.fromkeys(kernel.steps or kernel.opcodes))
+def done_by(program: Program, kernel: Kernel) -> list[str]:
+    """Say what a launch does: the JAX operations in it, or for a DMA what it moves and where to."""
+    if not kernel.dma:
+        return list(dict.fromkeys(kernel.steps or kernel.opcodes))
+    given = next((edge for edge in program.edges if edge.target == kernel.name), None)
+    made = next((edge for edge in program.edges if edge.source == kernel.name), None)
+    position = {one.name: one.position for one in program.launches}
+    what = (given.label or f"from {position.get(given.source, '?')}") if given else ""
+    return [f"{what} to {made.space}".strip()] if made else [what] if what else []
+
+
+def _row(program: Program, kernel: Kernel) -> Row:
+    does = ", ".join(done_by(program, kernel))
     return (
         str(kernel.position),
         kernel.kind,
