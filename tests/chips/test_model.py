@@ -31,7 +31,7 @@ def test_the_extremes():
 def test_number_types():
     assert roofline((1e12, 1), "v5e", dtype="int8").compute_s == pytest.approx(1e12 / 3.94e14)
     assert roofline((1e12, 1), "7x", dtype="fp8").compute_s == pytest.approx(1e12 / 4.614e15)
-    with pytest.raises(ValueError, match="the fp8 peak of TPU v4 is unknown .*; known: bf16, int8"):
+    with pytest.raises(ValueError, match=r"the fp8 peak of TPU v4 is unknown .*; known: bf16, int8"):
         roofline((1, 1), "v4", dtype="fp8")
     with pytest.raises(ValueError, match="peaks for bf16, int8, fp8; got dtype='f32'"):
         roofline((1, 1), "v5e", dtype="f32")

@@ -21,9 +21,24 @@ def inputs(name):
     return json.loads(ROWS[name]["inputs"])
 
 
-def machine(name, peak=1.0, bandwidth=1.0):
-    """Take a machine as the source describes it."""
-    return Ceilings(f"the machine of {name}", peak, bandwidth, "bf16")
+def table(chip, field) -> float:
+    """Take a figure from the table."""
+    value = getattr(get(chip), field)
+    assert isinstance(value, (int, float)), f"{field} of {chip} is unknown"
+    return value
+
+
+def book(chip, field, word="") -> float:
+    """Take the figure that the source of the problem has, which the table keeps as an alternative."""
+    found = get(chip).alternatives(field)
+    values = [one.value for one in found if "BOOK" in "".join(one.sources) and word in one.remark]
+    assert isinstance(values[0], float)
+    return values[0]
+
+
+def machine(peak: float, bandwidth: float) -> Ceilings:
+    """Put two figures together that no one chip has."""
+    return Ceilings("a machine", peak, bandwidth, "bf16")
 
 
 def matmul(batch, side_in, side_out, *, width=BF16, weight_width=None):
@@ -88,41 +103,35 @@ def ro_08():
 
 def ro_09():
     """Each chip computes batch x (length / 2) x out, and sends batch x out partial sums over one link."""
-    v5e = get("v5e")
-    over_the_link = Ceilings("v5e and one link", v5e.bf16_flops_per_s, v5e.link_oneway_bytes_per_s, "bf16")
+    over_the_link = machine(table("v5e", "bf16_flops_per_s"), table("v5e", "link_oneway_bytes_per_s"))
     return smallest_batch(lambda length: (2 * 64 * (length / 2) * 64, BF16 * 64 * 64), over_the_link)
 
 
 def tp_01():
     """The source takes 1.23e12 bytes/s, which the table keeps as an alternative to 1.2e12."""
-    v4 = get("v4")
-    book = next(one.value for one in v4.alternatives("hbm_bytes_per_s") if "BOOK" in one.sources)
-    on = Ceilings("v4 as in the book", v4.bf16_flops_per_s, book, "bf16")
+    on = machine(table("v4", "bf16_flops_per_s"), book("v4", "hbm_bytes_per_s"))
     return roofline(streamed(inputs("tp-01")["params"] / inputs("tp-01")["chips"]), on).seconds
 
 
 def tp_02():
-    v5e = get("v5e")
-    return v5e.pod_chips / v5e.chips_per_host
+    return table("v5e", "pod_chips") / table("v5e", "chips_per_host")
 
 
 def tp_03():
-    v5e = get("v5e")
-    return v5e.pod_chips * v5e.bf16_flops_per_s
+    return table("v5e", "pod_chips") * table("v5e", "bf16_flops_per_s")
 
 
 def tp_04():
-    return slice_chips(f"v5p:{get('v5p').pod_shape}") / get("v5p").chips_per_host
+    return slice_chips(f"v5p:{get('v5p').pod_shape}") / table("v5p", "chips_per_host")
 
 
 def tp_05():
     """The source takes 96 GB, which the table keeps as an alternative to the 95 GiB that are usable."""
-    book = next(one.value for one in get("v5p").alternatives("hbm_bytes") if "BOOK" in one.sources)
-    return get("v5p").pod_chips * book
+    return table("v5p", "pod_chips") * book("v5p", "hbm_bytes")
 
 
 def tp_06():
-    pcie = machine("tp-06", get("v6e").bf16_flops_per_s, inputs("tp-06")["pcie"])
+    pcie = machine(table("v6e", "bf16_flops_per_s"), inputs("tp-06")["pcie"])
     return smallest_batch(lambda batch: (2 * batch * HUGE, BF16 * HUGE), pcie)
 
 
@@ -142,8 +151,8 @@ def tp_14():
 
 def sh_11():
     """Gathered first, each chip does the whole product; multiplied first, an all-reduce moves the sums twice."""
-    v5p, rows, columns = get("v5p"), 64, 64
-    both_ways = Ceilings("v5p and one ring", v5p.bf16_flops_per_s, 2 * v5p.link_oneway_bytes_per_s, "bf16")
+    rows, columns = 64, 64
+    both_ways = machine(table("v5p", "bf16_flops_per_s"), 2 * table("v5p", "link_oneway_bytes_per_s"))
     return smallest_batch(lambda length: (2 * rows * length * columns, 2 * BF16 * rows * columns), both_ways)
 
 
@@ -165,8 +174,7 @@ def ai_06():
 
 def ai_08():
     """The source takes 16 GB."""
-    book = next(one.value for one in get("v5e").alternatives("hbm_bytes") if "BOOK" in one.sources)
-    return roofline((0, book), "v5e").seconds
+    return roofline((0, book("v5e", "hbm_bytes")), "v5e").seconds
 
 
 def ai_09():
@@ -189,22 +197,21 @@ def pf_01():
     """Eight cores are four chips of two."""
     row = inputs("pf-01")
     flops, moved = matmul(row["B"], row["D"], row["F"])
-    chips = row["cores"] / get("v2").cores_per_chip
+    chips = row["cores"] / table("v2", "cores_per_chip")
     return roofline((flops / chips, moved / chips), "v2").seconds
 
 
 def gp_01():
-    return get("H100").cores_per_chip * 4 * 32  # an SM has 4 partitions of 32 lanes
+    return table("H100", "cores_per_chip") * 4 * 32  # an SM has 4 partitions of 32 lanes
 
 
 def gp_02():
-    return get("v5p").cores_per_chip * 8 * 128 * 4  # a core has 4 vector units of 8 x 128
+    return table("v5p", "cores_per_chip") * 8 * 128 * 4  # a core has 4 vector units of 8 x 128
 
 
 def gp_03():
     """One operation a lane and cycle, at the base clock, which the table keeps as an alternative."""
-    base = next(one.value for one in get("H100").alternatives("clock_hz") if "base" in one.remark)
-    return gp_01() * base
+    return gp_01() * book("H100", "clock_hz", "base")
 
 
 def gp_04():
@@ -226,7 +233,9 @@ def gp_06():
     return roofline((count, 3 * F32 * count), "H100").seconds
 
 
-ANSWERS = {name.replace("_", "-"): fn for name, fn in list(globals().items()) if name[:2].islower() and name[3:].isdigit()}
+ANSWERS = {
+    name.replace("_", "-"): fn for name, fn in list(globals().items()) if name[:2].islower() and name[3:].isdigit()
+}
 
 
 def test_every_problem_is_answered():
