@@ -1,6 +1,5 @@
 """The command `tpulab inspect`: a user's own function, what it says of it, and every way it can go wrong."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -9,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from tpulab import chips, cli
+from tpulab import chips, cli, xla
 from tpulab.chips import stopwatch
 from tpulab.cli import function, inspector, spelling
 from tpulab.cli.status import Stop
@@ -53,9 +52,7 @@ class Model:
 number = 3
 """
 LAYER = ("model.py:layer", "--shape", "2048x1024:bf16", "--shape", "1024x4096:bf16", "--shape", "4096:bf16")
-needs_compiler = pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None, reason="no TPU compiler is installed here"
-)
+needs_compiler = pytest.mark.usefixtures("compiler")
 
 
 @pytest.fixture
@@ -80,6 +77,13 @@ def run(tmp_path, monkeypatch, capsys):
     for name in set(sys.modules) - known:
         if name in ("model", "code", "other"):
             del sys.modules[name]
+
+
+@pytest.fixture
+def compiler(run):
+    """Skip where no TPU compiler works."""
+    if problem := xla.compiler_problem():
+        pytest.skip(problem)
 
 
 def one_line(err, *words):
