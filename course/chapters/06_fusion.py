@@ -79,11 +79,12 @@ fused
 # %%
 before, after = fused.before, fused.counts
 lowered = jax.jit(with_dropout).lower(*shapes, mask).as_text()
+mb = f"{before.hbm_bytes / 1e6:,.0f} MB", f"{after.hbm_bytes / 1e6:,.0f} MB"
 stages = {
     "recorded": f"jaxpr\n{len(jaxpr.eqns)} operations",
     "spelled out": f"StableHLO\n{lowered.count(' = stablehlo.')} operations",
-    "read by XLA": f"HLO\n{before.kernels} operations\n({before.hbm_bytes / 1e6:,.0f} MB if\neach were a kernel)",
-    "some 60 passes": f"optimised HLO\nkernels: {after.kernels}, DMAs: {after.dmas}\n{after.hbm_bytes / 1e6:,.0f} MB",
+    "read by XLA": f"HLO\n{before.kernels} operations,\n{mb[0]} if each\nwere a kernel",
+    "some 60 passes": f"optimised HLO\nkernels: {after.kernels}\nDMAs: {after.dmas}\n{mb[1]}",
 }
 fig, ax = plt.subplots(figsize=(9, 1.6))
 for column, (arrow, text) in enumerate(stages.items()):
@@ -422,9 +423,11 @@ tpulab.reveal("fusion.p6", round(off.hbm_bytes / on.hbm_bytes, 2))
 
 # %% tags=["nbval-ignore-output"]
 history = xla.passes("v5e:2x2", with_dropout, *shapes, mask)
-print("stages:", len(history))
 for before, now in itertools.pairwise(history):
-    print(before, now)
+    if now.operations != before.operations:
+        print(
+            f"{now.after or now.pipeline:<32}to launch: {now.operations:>3}, of these fusions: {now.fusions}"
+        )
 
 # %% [exercise] fusion.8
 

@@ -1086,16 +1086,18 @@ def _bills() -> list[tuple[Callable[..., Any], tuple[Any, ...], int, int, int, i
 
 @exercise("fusion.8", "Which pass did it", minutes=8, difficulty=3)
 class fusing_passes:
-    """The compiler's passes run one after another. `stages` lists the program after each: `.name` is the pass that ran,
-    `.fusions` the number of fusions in the program then. The first stage is the program before any pass. Write
-    `fusing_passes(stages)`: a list of pairs (name, how many fusions more), in order, of those passes after which there
-    were more fusions than before.
+    """The compiler's passes run one after another. `stages` lists the program after each: `.after` is the name of the
+    pass that ran, `.fusions` the number of fusions in the program then. The first stage is the program before any pass;
+    its `.after` is empty.
+
+    Write `fusing_passes(stages)`: a list of pairs (name, how many fusions more), in order, of those passes after which
+    there were more fusions than before.
     """
 
     hints = (
         "Look at each stage together with the one before it.",
         "`itertools.pairwise(stages)` gives these pairs; so does `zip(stages, stages[1:])`.",
-        "Keep `(now.name, now.fusions - before.fusions)` where the difference is positive.",
+        "Keep `(now.after, now.fusions - before.fusions)` where the difference is positive.",
     )
     why = "What a pass did is the difference between the program after it and the program before it."
     notes = (
@@ -1112,19 +1114,19 @@ class fusing_passes:
         made = []
         for before, now in itertools.pairwise(stages):
             if now.fusions > before.fusions:
-                made.append((now.name, now.fusions - before.fusions))
+                made.append((now.after, now.fusions - before.fusions))
         return made
 
     @wrong("in all")
     @staticmethod
     def all_with_fusions(stages):
-        return [(stage.name, stage.fusions) for stage in stages if stage.fusions]
+        return [(stage.after, stage.fusions) for stage in stages if stage.fusions]
 
     @wrong("before it")
     @staticmethod
     def names_the_one_before(stages):
         return [
-            (before.name, now.fusions - before.fusions)
+            (before.after, now.fusions - before.fusions)
             for before, now in itertools.pairwise(stages)
             if now.fusions > before.fusions
         ]
@@ -1133,7 +1135,7 @@ class fusing_passes:
     @staticmethod
     def any_change(stages):
         return [
-            (now.name, now.fusions - before.fusions)
+            (now.after, now.fusions - before.fusions)
             for before, now in itertools.pairwise(stages)
             if now.fusions != before.fusions
         ]
@@ -1143,27 +1145,27 @@ class fusing_passes:
     def first_alone(stages):
         for before, now in itertools.pairwise(stages):
             if now.fusions > before.fusions:
-                return [(now.name, now.fusions - before.fusions)]
+                return [(now.after, now.fusions - before.fusions)]
         return []
 
     @wrong("pairs")
     @staticmethod
     def names_alone(stages):
-        return [now.name for before, now in itertools.pairwise(stages) if now.fusions > before.fusions]
+        return [now.after for before, now in itertools.pairwise(stages) if now.fusions > before.fusions]
 
     @staticmethod
     def check(answer):
         for counts in ((0, 0, 0, 1, 1, 1), (0, 0, 3, 2, 2, 6, 6), (0, 0, 0), (0, 2, 5, 4, 5, 5, 4), (1, 1, 2)):
-            names = ("start", "simplify", "tpu_fusion", "layout", "schedule", "fusion_again", "copies")
+            names = ("", "simplify", "tpu_fusion", "layout", "schedule", "fusion_again", "copies")
             stages = tuple(
-                SimpleNamespace(name=name, fusions=count) for name, count in zip(names, counts, strict=False)
+                SimpleNamespace(after=name, fusions=count) for name, count in zip(names, counts, strict=False)
             )
             _expect_passes(attempt(answer, stages, name="fusing_passes"), stages)
 
 
 def _expect_passes(got: Any, stages: Sequence[Any]) -> None:
     steps = [(stages[i - 1], stages[i]) for i in range(1, len(stages))]
-    expected = [(now.name, now.fusions - before.fusions) for before, now in steps if now.fusions > before.fusions]
+    expected = [(now.after, now.fusions - before.fusions) for before, now in steps if now.fusions > before.fusions]
     call = f"`fusing_passes(stages)` with fusions {[stage.fusions for stage in stages]}"
     expect(
         isinstance(got, (list, tuple)) and all(isinstance(one, (list, tuple)) and len(one) == 2 for one in got),
@@ -1173,10 +1175,10 @@ def _expect_passes(got: Any, stages: Sequence[Any]) -> None:
     if pairs == expected:
         return
     cause = "Compare each stage with the one before it."
-    if pairs == [(stage.name, stage.fusions) for stage in stages if stage.fusions]:
+    if pairs == [(stage.after, stage.fusions) for stage in stages if stage.fusions]:
         cause = "Those are the fusions in all; how many more than before was asked."
     elif pairs == [
-        (before.name, now.fusions - before.fusions) for before, now in steps if now.fusions > before.fusions
+        (before.after, now.fusions - before.fusions) for before, now in steps if now.fusions > before.fusions
     ]:
         cause = "You named the stage before it; a stage shows the program after its own pass."
     elif any(isinstance(more, (int, float)) and more <= 0 for _, more in pairs):
