@@ -74,12 +74,14 @@ fused
 #
 # ## The way there
 #
-# What happened between your function and this program? Four stages:
+# Between your function and this program lie four stages; the picture counts what each holds. Passes simplify, turn `dot`
+# into `convolution`, choose layouts, fuse, schedule. How `compile_for` asks for it, in plain JAX, is in the cell
+# below the picture. Each line of what that prints is an **instruction**; few are launched.
 
 # %%
 before, after = fused.before, fused.counts
 lowered = jax.jit(with_dropout).lower(*shapes, mask).as_text()
-mb = f"{before.hbm_bytes / 1e6:,.0f} MB", f"{after.hbm_bytes / 1e6:,.0f} MB"
+mb = [f"{counts.hbm_bytes / 1e6:,.0f} MB" for counts in (before, after)]
 stages = {
     "recorded": f"jaxpr\n{len(jaxpr.eqns)} operations",
     "spelled out": f"StableHLO\n{lowered.count(' = stablehlo.')} operations",
@@ -90,13 +92,8 @@ fig, ax = plt.subplots(figsize=(9, 1.6))
 for column, (arrow, text) in enumerate(stages.items()):
     ax.text(column, 0, text, ha="center", va="center", bbox={"boxstyle": "round", "facecolor": "none"})
     ax.annotate(f"{arrow}\n→", (column - 0.5, 0.5), ha="center")
-ax.axis((-0.8, 3.6, -0.8, 1.1))
-ax.set_axis_off()
+ax.set(xlim=(-0.8, 3.6), ylim=(-0.8, 1.1), frame_on=False, xticks=[], yticks=[])
 tpulab.show(fig, alt="From function to program: " + "; ".join(map(": ".join, stages.items())))
-
-# %% [markdown]
-# Passes simplify, turn `dot` into `convolution`, choose layouts, fuse, schedule. `compile_for` asks for this through
-# public JAX. In plain JAX it is:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -115,10 +112,6 @@ print(
     xla.compiler_problem()
     or plain_compile(with_dropout, *shapes, mask).as_text().split("ENTRY")[1][:700]
 )
-
-# %% [markdown]
-# That text is what `compile_for` reads (as bytes, not as text). Each line is an **instruction**; those that are launched
-# are few.
 
 # %% [exercise] fusion.1
 
@@ -333,10 +326,8 @@ for fn in (inner_jit, transposed, used_twice, row_sums, reversed_rows, sorted_ro
     program = broken[fn.__name__.replace("_", " ")] = xla.compile_for("v5e:2x2", fn, *shapes)
     shown = ", ".join(kernel.kind for kernel in program.kernels)
     print(f"{fn.__name__:<14}{program.hbm_bytes / 1e6:6,.0f} MB  {len(program.kernels)}: {shown}")
-tpulab.reveal(
-    "fusion.p5",
-    {name: "one" if len(program.kernels) == 1 else "several" for name, program in broken.items()},
-)
+kinds = {name: ("one", "several")[len(program.kernels) > 1] for name, program in broken.items()}
+tpulab.reveal("fusion.p5", kinds)
 
 # %% [markdown]
 # - An inner `jit`, a transposition, a second use, even a sum over rows: no break. `row_sums` moves the least of all,
@@ -425,9 +416,8 @@ tpulab.reveal("fusion.p6", round(off.hbm_bytes / on.hbm_bytes, 2))
 history = xla.passes("v5e:2x2", with_dropout, *shapes, mask)
 for before, now in itertools.pairwise(history):
     if now.operations != before.operations:
-        print(
-            f"{now.after or now.pipeline:<32}to launch: {now.operations:>3}, of these fusions: {now.fusions}"
-        )
+        name = now.after or now.pipeline
+        print(f"{name:<32}to launch: {now.operations:>3}, of these fusions: {now.fusions}")
 
 # %% [exercise] fusion.8
 
@@ -453,19 +443,18 @@ for before, now in itertools.pairwise(history):
 
 
 # %% tags=["nbval-ignore-output"]
+cut, divide = jax.jit(lambda h: jnp.maximum(h, 0)), jax.jit(lambda h: h / 0.9)
+choose = jax.jit(lambda h, keep: jnp.where(keep, h, 0))
+
+
+def five(x, w, b, keep):
+    return choose(divide(cut(jnp.add(jnp.matmul(x, w), b))), keep)
+
+
 def figures():
-    x, w, b = (jnp.full(one.shape, 0.01, one.dtype) for one in shapes)
-    keep = jnp.ones(mask.shape, mask.dtype)
-    steps = [jax.jit(fn) for fn in (jnp.matmul, jnp.add, lambda h: jnp.maximum(h, 0), lambda h: h / 0.9)]
-    choose = jax.jit(lambda h, keep: jnp.where(keep, h, 0))
-
-    def five():
-        return choose(steps[3](steps[2](steps[1](steps[0](x, w), b))), keep)
-
-    return {
-        "one program": tpulab.measure(jax.jit(with_dropout), x, w, b, keep),
-        "five programs": tpulab.measure(five),
-    }
+    args = [jnp.full(one.shape, 0.5, one.dtype) for one in (*shapes, mask)]
+    timings = {"one program": jax.jit(with_dropout), "five programs": five}
+    return {name: tpulab.measure(fn, *args) for name, fn in timings.items()}
 
 
 tpulab.on_tpu("fusion", figures)
