@@ -105,11 +105,13 @@ def arguments(
     return mesh, (params, moments, tokens), (specs, lies, P("fsdp"))
 
 
-def build(target: str, layers: int, *, sharded: bool) -> tuple[Any, float]:
-    """Compile one step; gives the program and the seconds that it took."""
+def compiled_step(target: str, layers: int, *, sharded: bool = True) -> Any:
+    """Compile one step; gives what the compiler gave back."""
     from jax.sharding import PartitionSpec as P
 
     from tpulab import xla
+    from tpulab.xla.compiler import compiled_for
+    from tpulab.xla.lowering import call_of
     from tpulab.xla.target import parse
 
     mesh, args, lies = arguments(parse(target).devices, layers, sharded=sharded)
@@ -118,17 +120,14 @@ def build(target: str, layers: int, *, sharded: bool) -> tuple[Any, float]:
     def train_step(params: Any, moments: Any, tokens: Any) -> Any:
         return step(params, moments, tokens, placed)
 
-    started = time.perf_counter()
-    out = (lies[0], lies[1], P())
-    program = xla.compile_for(
-        target, train_step, *args, mesh=placed, in_shardings=lies, out_shardings=out, donate_argnums=(0, 1)
-    )
-    return program, time.perf_counter() - started
+    call = call_of(train_step, args, {}, lies, (lies[0], lies[1], P()), (), (), (0, 1))
+    return compiled_for(target, call, mesh=placed)
 
 
 def main() -> int:
     """Compile, read and print; the data-parallel form must be refused with a readable message."""
     from tpulab import xla
+    from tpulab.xla.reading import from_compiled
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.six_billion", description=(__doc__ or "").split("\n")[0]
@@ -136,13 +135,15 @@ def main() -> int:
     parser.add_argument("--target", default="v4:8x8x8", help="a topology of whole chips")
     parser.add_argument("--layers", type=int, default=LAYERS)
     chosen = parser.parse_args()
-    program, seconds = build(chosen.target, chosen.layers, sharded=True)
+    started = time.perf_counter()
+    program = from_compiled(compiled_step(chosen.target, chosen.layers))
+    seconds = time.perf_counter() - started
     memory = program.memory
     print(program.report())
     print(f"\npeak memory a chip: {memory.peak_bytes:,} bytes of {memory.capacity_bytes:,} (compiled)")
     print(f"compiled and read in {seconds:.1f} s; this process took {_peak_gb():.2f} GB at most (measured)")
     try:
-        build(chosen.target, chosen.layers, sharded=False)
+        compiled_step(chosen.target, chosen.layers, sharded=False)
     except xla.DoesNotFit as refusal:
         print(f"\nwith all parameters on every chip: {refusal}")
         return 0

@@ -7,7 +7,10 @@ python course/build.py --edition instructor OUT     solutions and notes, unexecu
 """
 
 import enum
+import inspect
+import os
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 from typing import Annotated
@@ -18,9 +21,11 @@ try:
     import notebook
     import pages
     import rules
+    import stored
     import typer
 
     from tpulab.learn.bank import MODULES, Bank, bank
+    from tpulab.xla import compiler_problem, recorded
 except ModuleNotFoundError as missing:
     print(f"course/build.py needs what authors need ({missing.name} is missing): run `make dev`", file=sys.stderr)
     raise SystemExit(3) from None
@@ -88,18 +93,38 @@ def _committed(path: Path) -> nbformat.NotebookNode | None:
 
 
 def build(only: str = "", out: Path = NOTEBOOKS) -> list[Path]:
-    """Build and execute the learner edition, and the pages; volatile outputs of unchanged cells are kept."""
+    """Build and execute the learner edition, and the pages; volatile outputs of unchanged cells are kept.
+
+    Results of the TPU compiler are stored on the way, for machines that have none: a chapter that compiles for TPUs cannot
+    be built without it.
+    """
     written = []
     pairs = chapters(only)
-    for source, one in pairs:
-        path = out / f"{source.slug}.ipynb"
-        book = notebook.execute(notebook.assemble(source, one), source.slug)
-        notebook.keep_volatile(book, _committed(path))
-        notebook.write(book, path)
-        written.append(path)
+    with tempfile.TemporaryDirectory() as folder:
+        for source, one in pairs:
+            if any("compile_for" in cell.source for cell in source.cells) and (problem := compiler_problem()):
+                raise chapter.Malformed(f"{source.path.name}:1: building it takes the TPU compiler: {problem}")
+            path = out / f"{source.slug}.ipynb"
+            book = notebook.execute(notebook.assemble(source, one), source.slug, Path(folder))
+            notebook.keep_volatile(book, _committed(path))
+            notebook.write(book, path)
+            written.append(path)
+            _compile_for_checks(one, Path(folder))
+        written += stored.update(recorded.STORED, Path(folder), everything=not only)
     if not only:
         written += _write_pages(pairs)
     return written
+
+
+def _compile_for_checks(one: Bank, folder: Path) -> None:
+    """Run the checks that compile programs of their own, so that they can check without a compiler too."""
+    os.environ[recorded.RECORD_TO] = str(folder)
+    try:
+        for item in one.exercises:
+            if not item.needs_compiler and hasattr(inspect.getmodule(item.checker), "xla"):
+                item.check(item.solution)
+    finally:
+        del os.environ[recorded.RECORD_TO]
 
 
 def _write_pages(pairs: list[pages.Pair]) -> list[Path]:

@@ -21,6 +21,7 @@ import tpulab
 from tpulab.learn.bank import Bank
 from tpulab.learn.exercise import Exercise
 from tpulab.learn.prediction import Prediction
+from tpulab.xla import recorded
 
 ROOT = Path(__file__).parent.parent
 VOLATILE = "nbval-ignore-output"
@@ -73,8 +74,13 @@ def assemble(
     return book
 
 
-def execute(book: nbformat.NotebookNode, slug: str) -> nbformat.NotebookNode:
+def execute(book: nbformat.NotebookNode, slug: str, compiled: Path) -> nbformat.NotebookNode:
     """Run a notebook in a kernel of this Python, with progress kept in a folder that is thrown away.
+
+    Args:
+        book: the notebook; stays as it is.
+        slug: its name, for messages.
+        compiled: a folder that gets what the TPU compiler made of the cells' programs.
 
     Raises:
         Malformed: a cell raised, wrote to stderr, or stored more than belongs in the repository.
@@ -82,7 +88,7 @@ def execute(book: nbformat.NotebookNode, slug: str) -> nbformat.NotebookNode:
     book = copy.deepcopy(book)
     with tempfile.TemporaryDirectory() as folder:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("TPULAB_")}
-        environment |= {"TPULAB_HOME": folder, "PYTHONHASHSEED": "0"}
+        environment |= {"TPULAB_HOME": folder, "PYTHONHASHSEED": "0", recorded.RECORD_TO: str(compiled)}
         client = NotebookClient(
             book,
             timeout=_CELL_TIMEOUT_S,

@@ -34,3 +34,18 @@ def _figures(value: float) -> str:
     """Write 1 to 1000 with three figures, or four where the fourth is one before the point, without idle zeros."""
     text = f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def gib_text(count: int | float | None) -> str:
+    """Write bytes with a binary prefix: memories are sold as 16 GB and hold 16 GiB, which is 17.2 GB.
+
+    Example:
+        >>> gib_text(17_179_869_184), gib_text(134_217_728), gib_text(16e9), gib_text(None)
+        ('16 GiB', '128 MiB', '14.9 GiB', 'unknown')
+    """
+    if count is None:
+        return "unknown"
+    for size, prefix in ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki")):
+        if abs(count) >= size:
+            return f"{_figures(count / size)} {prefix}B"
+    return f"{_figures(count)} B"

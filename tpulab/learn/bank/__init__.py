@@ -8,7 +8,7 @@ from ..exercise import Exercise
 from ..prediction import Prediction
 
 # The module's name is the short name in exercise ids. Order is the order of the course.
-MODULES = ("start", "pure", "grad", "jit", "vmap", "pmap", "fusion")
+MODULES = ("start", "pure", "grad", "jit", "vmap", "pmap", "fusion", "roofline")
 
 
 @dataclass(frozen=True)
