@@ -46,9 +46,9 @@ jaxpr = jax.make_jaxpr(with_dropout)(*shapes, mask)
 print([equation.primitive.name for equation in jaxpr.eqns])
 
 # %% [markdown]
-# Seven lines, some of which only stretch `b` or carry a small recording of their own. An eager framework launches them
-# one after another, each a **kernel**: a piece of code that the chip starts, that reads its inputs from memory, computes,
-# and writes its outputs back. XLA gets the whole recording and may do otherwise.
+# The last line is the recording of `jnp.where`, one only stretches `b`. An eager framework launches them one after
+# another, each a **kernel**: a piece of code that the chip starts, that reads its inputs from memory, computes, and
+# writes its outputs back. XLA gets the whole recording and may do otherwise.
 
 # %% [predict] fusion.p1
 
@@ -88,11 +88,11 @@ stages = {
     "read by XLA": f"HLO\n{before.kernels} operations,\n{mb[0]} if each\nwere a kernel",
     "some 60 passes": f"optimised HLO\nkernels: {after.kernels}\nDMAs: {after.dmas}\n{mb[1]}",
 }
-fig, ax = plt.subplots(figsize=(9, 1.6))
+fig, ax = plt.subplots(figsize=(9, 1.4))
 for column, (arrow, text) in enumerate(stages.items()):
-    ax.text(column, 0, text, ha="center", va="center", bbox={"boxstyle": "round", "facecolor": "none"})
-    ax.annotate(f"{arrow}\n→", (column - 0.5, 0.5), ha="center")
-ax.set(xlim=(-0.8, 3.6), ylim=(-0.8, 1.1), frame_on=False, xticks=[], yticks=[])
+    ax.text(column, 0, text, ha="center", va="center", size=9, bbox={"fc": "none", "pad": 6})
+    ax.text(column - 0.5, 0, f"{arrow}\n→\n", ha="center", va="center", size=9)
+ax.set(xlim=(-0.8, 3.4), ylim=(-1, 1), frame_on=False, xticks=[], yticks=[])
 tpulab.show(fig, alt="From function to program: " + "; ".join(map(": ".join, stages.items())))
 
 
@@ -103,15 +103,16 @@ def plain_compile(fn, *shapes):
 
     chips_there = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
     mesh = Mesh(np.array(chips_there[:1]), ("chip",), axis_types=(AxisType.Auto,))
-    place = NamedSharding(mesh, PartitionSpec())  # on that one chip
+    place = NamedSharding(mesh, PartitionSpec())
     there = [jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=place) for one in shapes]
     return jax.jit(fn).lower(*there).compile()
 
 
-print(
-    xla.compiler_problem()
-    or plain_compile(with_dropout, *shapes, mask).as_text().split("ENTRY")[1][:700]
-)
+if problem := xla.compiler_problem():
+    print(problem)
+else:
+    text = plain_compile(with_dropout, *shapes, mask).as_text()
+    print(*(line[:100] for line in text.split("ENTRY")[1].splitlines()), sep="\n")
 
 # %% [exercise] fusion.1
 
@@ -207,6 +208,8 @@ for name, program in programs.items():
 # **Ask** why the product is not fused with a second product (its input must be complete first).
 
 # %% [exercise] fusion.2
+
+# %% [exercise] fusion.7
 
 # %% [markdown]
 # ## Where does the mask come from?
@@ -368,8 +371,6 @@ print((jax.nn.one_hot(rows, 3) @ table).tolist())
 # %% [exercise] fusion.4
 
 # %% [exercise] fusion.5
-
-# %% [exercise] fusion.7
 
 # %% [exercise] fusion.9
 
