@@ -21,6 +21,8 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 from jax import lax
+from jax.experimental import topologies
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from tpulab import chips, xla
 
 # %% [markdown]
@@ -53,7 +55,7 @@ print([equation.primitive.name for equation in jaxpr.eqns])
 # %% [predict] fusion.p1
 
 # %%
-fused = xla.compile_for("v5e:2x2", with_dropout, *shapes, mask)
+fused = xla.compile_for("v5e:1x1", with_dropout, *shapes, mask)
 print("kernels:", [kernel.kind for kernel in fused.kernels])
 print("inside: ", *fused.kernels[0].opcodes)
 tpulab.reveal("fusion.p1", len(fused.kernels))
@@ -98,11 +100,8 @@ tpulab.show(fig, alt="From function to program: " + "; ".join(map(": ".join, sta
 
 # %% tags=["nbval-ignore-output"]
 def plain_compile(fn, *shapes):
-    from jax.experimental import topologies
-    from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-
     chips_there = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
-    mesh = Mesh(np.array(chips_there[:1]), ("chip",), axis_types=(AxisType.Auto,))
+    mesh = Mesh(np.array(chips_there[:1]), ("chip",), axis_types=(AxisType.Auto,))  # one of four
     place = NamedSharding(mesh, PartitionSpec())
     there = [jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=place) for one in shapes]
     return jax.jit(fn).lower(*there).compile()
@@ -137,8 +136,8 @@ def apart(x, w, b, keep):
 # %%
 programs = {
     "fused": fused,
-    "apart": xla.compile_for("v5e:2x2", apart, *shapes, mask),
-    "fusion off": xla.compile_for("v5e:2x2", with_dropout, *shapes, mask, fusion=False),
+    "apart": xla.compile_for("v5e:1x1", apart, *shapes, mask),
+    "fusion off": xla.compile_for("v5e:1x1", with_dropout, *shapes, mask, fusion=False),
 }
 for name, program in programs.items():
     print(
@@ -229,7 +228,7 @@ key = jax.eval_shape(lambda: jax.random.key(0))
 # %% [predict] fusion.p3
 
 # %%
-drawn = xla.compile_for("v5e:2x2", draws_mask, key, *shapes)
+drawn = xla.compile_for("v5e:1x1", draws_mask, key, *shapes)
 for kernel in drawn.kernels:
     print(f"{kernel.name:<24}{kernel.hbm_bytes / 1e6:7.1f} MB, operations inside: {len(kernel.opcodes)}")
 share = drawn.hbm_bytes / fused.hbm_bytes
@@ -269,7 +268,7 @@ def normalize(x):
 matrix = bf16((32768, 8192))
 reads = {}
 for fn in (softmax, normalize):
-    program = xla.compile_for("v5e:2x2", fn, matrix)
+    program = xla.compile_for("v5e:1x1", fn, matrix)
     print(f"{fn.__name__}, {program.hbm_bytes / 1e6:,.0f} MB")
     for kernel in program.kernels:
         read, written = kernel.bytes_read / 1e6, kernel.bytes_written / 1e6
@@ -326,7 +325,7 @@ def two_layers(x, w, b):
 # %%
 broken = {}
 for fn in (inner_jit, transposed, used_twice, row_sums, reversed_rows, sorted_rows, two_layers):
-    program = broken[fn.__name__.replace("_", " ")] = xla.compile_for("v5e:2x2", fn, *shapes)
+    program = broken[fn.__name__.replace("_", " ")] = xla.compile_for("v5e:1x1", fn, *shapes)
     shown = ", ".join(kernel.kind for kernel in program.kernels)
     print(f"{fn.__name__:<14}{program.hbm_bytes / 1e6:6,.0f} MB  {len(program.kernels)}: {shown}")
 kinds = {name: ("one", "several")[len(program.kernels) > 1] for name, program in broken.items()}
@@ -348,7 +347,7 @@ def with_captured(x):
     return jnp.maximum(x @ frozen, 0)
 
 
-program = xla.compile_for("v5e:2x2", with_captured, bf16((65536, 256)))
+program = xla.compile_for("v5e:1x1", with_captured, bf16((65536, 256)))
 print(f"kernels: {len(program.kernels)}, {program.hbm_bytes / 1e6:.1f} MB")
 
 # %% [markdown]
@@ -397,8 +396,8 @@ for kernel in here.kernels:
 
 # %%
 small = bf16((2048, 1024)), bf16((1024, 4096)), bf16((4096,))
-on = xla.compile_for("v5e:2x2", layer, *small)
-off = xla.compile_for("v5e:2x2", layer, *small, fusion=False)
+on = xla.compile_for("v5e:1x1", layer, *small)
+off = xla.compile_for("v5e:1x1", layer, *small, fusion=False)
 for name, program in (("fused", on), ("fusion off", off)):
     mb, cycles = program.hbm_bytes / 1e6, program.estimated_cycles
     print(f"{name:<11}kernels: {len(program.kernels)}, {mb:.1f} MB, {cycles:,} cycles (compiled)")
@@ -414,7 +413,7 @@ tpulab.reveal("fusion.p6", round(off.hbm_bytes / on.hbm_bytes, 2))
 # Who did it? `xla.passes` gives the program after each pass. Here are those that changed how much would be launched.
 
 # %% tags=["nbval-ignore-output"]
-history = xla.passes("v5e:2x2", with_dropout, *shapes, mask)
+history = xla.passes("v5e:1x1", with_dropout, *shapes, mask)
 for before, now in itertools.pairwise(history):
     if now.operations != before.operations:
         name = now.after or now.pipeline
