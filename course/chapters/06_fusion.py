@@ -90,11 +90,12 @@ stages = {
     "read by XLA": f"HLO\n{before.kernels} operations,\n{mb[0]} if each\nwere a kernel",
     "some 60 passes": f"optimised HLO\nkernels: {after.kernels}\nDMAs: {after.dmas}\n{mb[1]}",
 }
-fig, ax = plt.subplots(figsize=(9, 1.4))
+fig, ax = plt.subplots(figsize=(9, 1.6))
 for column, (arrow, text) in enumerate(stages.items()):
     ax.text(column, 0, text, ha="center", va="center", size=9, bbox={"fc": "none", "pad": 6})
-    ax.text(column - 0.5, 0, f"{arrow}\n→\n", ha="center", va="center", size=9)
-ax.set(xlim=(-0.8, 3.4), ylim=(-1, 1), frame_on=False, xticks=[], yticks=[])
+    ax.text(column - 0.5, 1, arrow, ha="center", va="center", size=9)
+    ax.text(column - 0.5, 0, "→", ha="center", va="center", size=14)
+ax.set(xlim=(-0.8, 3.4), ylim=(-1, 1.2), frame_on=False, xticks=[], yticks=[])
 tpulab.show(fig, alt="From function to program: " + "; ".join(map(": ".join, stages.items())))
 
 

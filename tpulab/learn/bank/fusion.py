@@ -518,6 +518,11 @@ class largest:
             expect_close(got, expected, call=call_text(answer, (x, w, b), name="largest"), mistakes=mistakes)
             traced = attempt(jax.jit(answer), x, w, b, name="jax.jit(largest)")
             expect_close(traced, expected, call="`jax.jit(largest)` on the same arrays")
+        halves = [one.astype(jnp.bfloat16) for one in (_array(30, 6, 3), _array(31, 3, 5), _array(32, 5))]
+        wide = [np.asarray(one, np.float64) for one in halves]
+        got = np.asarray(attempt(answer, *halves, name="largest"), np.float64)
+        call = call_text(answer, halves, name="largest")
+        expect_close(got, np.clip(wide[0] @ wide[1] + wide[2], 0, None).max(1), call=call, rtol=0.05, atol=0.05)
         small = _bf16(5, 3), _bf16(3, 4), _bf16(4)
         _expect_no_wait(primitives(answer, *small))
         if xla.compiler_problem():
@@ -676,6 +681,13 @@ class add_by_group:
             for called, words in ((answer, call), (jax.jit(answer), f"jitted, {call}")):
                 got = attempt(called, a, table, group, name="add_by_group")
                 expect_close(got, np.clip(summed, 0, None), call=words, mistakes=mistakes)
+        a, table = _array(40, 18, 4).astype(jnp.bfloat16), _array(41, 16, 4).astype(jnp.bfloat16)
+        group = jnp.asarray(np.random.default_rng(42).permutation(18) % 16, jnp.int32)
+        rows_of = np.stack([np.asarray(table, np.float64)[one] for one in group.tolist()])
+        expected = np.clip(np.asarray(a, np.float64) + rows_of, 0, None)
+        got = np.asarray(attempt(answer, a, table, group, name="add_by_group"), np.float64)
+        call = call_text(answer, (a, table, group), name="add_by_group")
+        expect_close(got, expected, call=call, rtol=0.02, atol=0.02)
         small = _bf16(24, 8), _bf16(16, 8), jax.ShapeDtypeStruct((24,), jnp.int32)
         dtype = attempt(lambda *shapes: jax.eval_shape(answer, *shapes), *small, name="add_by_group").dtype
         expect(
@@ -941,7 +953,8 @@ def _expect_normal(answer: Any, x: Any, tolerance: float) -> None:
             f"{words} gave {describe(got)}; expected the dtype of `x`, {x.dtype}.",
         )
         got = np.asarray(got, np.float64)
-        expect_close(got, expected, call=words, mistakes=mistakes, rtol=tolerance, atol=tolerance)
+        cause = "Take off each row's mean and multiply by `rsqrt` of its variance plus 1e-6."
+        expect_close(got, expected, call=words, cause=cause, mistakes=mistakes, rtol=tolerance, atol=tolerance)
 
 
 @exercise("fusion.7", "The bill without a compiler", minutes=8, difficulty=3)
@@ -1248,7 +1261,7 @@ class rounds:
 
     @staticmethod
     def check(answer):
-        for seed, times in enumerate((1, 3, 5, 8)):
+        for seed, times in enumerate((1, 3, 4, 7)):
             a = 2 * _array(seed, 4 + seed, 3)
             results = [np.asarray(a, np.float64)]
             for _ in range(times + 1):
@@ -1262,6 +1275,12 @@ class rounds:
             expect_close(attempt(answer, a, times, name="rounds"), results[times], call=call, mistakes=mistakes)
             jitted = jax.jit(lambda a, times=times: answer(a, times))
             expect_close(attempt(jitted, a, name="rounds"), results[times], call=f"jitted, {call}")
+        half = _array(9, 5, 4).astype(jnp.bfloat16)
+        expected = np.asarray(half, np.float64)
+        for _ in range(4):
+            expected = np.tanh(1.5 * expected)
+        got = np.asarray(attempt(answer, half, 4, name="rounds"), np.float64)
+        expect_close(got, expected, call=call_text(answer, (half, 4), name="rounds"), rtol=0.06, atol=0.06)
         for times, (rows, n) in ((4, (32768, 8192)), (7, (65536, 4096))):
 
             def several(a, times=times):
