@@ -83,12 +83,11 @@ fused
 # %%
 before, after = fused.before, fused.counts
 lowered = jax.jit(with_dropout).lower(*shapes, mask).as_text()
-mb = [f"{counts.hbm_bytes / 1e6:,.0f} MB" for counts in (before, after)]
 stages = {
     "recorded": f"jaxpr\n{len(jaxpr.eqns)} operations",
     "spelled out": f"StableHLO\n{lowered.count(' = stablehlo.')} operations",
-    "read by XLA": f"HLO\n{before.kernels} operations,\n{mb[0]} if each\nwere a kernel",
-    "some 60 passes": f"optimised HLO\nkernels: {after.kernels}\nDMAs: {after.dmas}\n{mb[1]}",
+    "read by XLA": f"HLO\n{before.kernels} operations,\n{before.hbm_bytes / 1e6:,.0f} MB if each\nwere a kernel",
+    "some 60 passes": f"optimised HLO\nkernels: {after.kernels}\n{after.hbm_bytes / 1e6:,.0f} MB",
 }
 fig, ax = plt.subplots(figsize=(9, 1.6))
 for column, (arrow, text) in enumerate(stages.items()):
