@@ -86,7 +86,7 @@ lowered = jax.jit(with_dropout).lower(*shapes, mask).as_text()
 stages = {
     "recorded": f"jaxpr\n{len(jaxpr.eqns)} operations",
     "spelled out": f"StableHLO\n{lowered.count(' = stablehlo.')} operations",
-    "read by XLA": f"HLO\n{before.kernels} operations,\n{before.hbm_bytes / 1e6:,.0f} MB if each\nwere a kernel",
+    "read by XLA": f"HLO\n{before.kernels} operations\n{before.hbm_bytes / 1e6:,.0f} MB, each\na kernel",
     "some 60 passes": f"optimised HLO\nkernels: {after.kernels}\n{after.hbm_bytes / 1e6:,.0f} MB",
 }
 fig, ax = plt.subplots(figsize=(9, 1.6))
