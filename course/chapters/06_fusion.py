@@ -381,7 +381,8 @@ print((jax.nn.one_hot(rows, 3) @ table).tolist())
 # %% tags=["nbval-ignore-output"]
 here = xla.compile_here(layer, *shapes)
 for kernel in here.kernels:
-    print(f"{kernel.kind:<20}{kernel.hbm_bytes / 1e6:7,.0f} MB to and from memory  {kernel.steps}")
+    mb, steps = kernel.hbm_bytes / 1e6, ", ".join(kernel.steps)
+    print(f"{kernel.kind:<20}{mb:7,.0f} MB to and from memory  {steps}")
 
 # %% [markdown]
 # On a CPU the product is apart: a call into a library of matrix kernels, or from jax 0.10.2 on a fusion of kind

@@ -432,8 +432,9 @@ class largest:
 
     `jnp.sort(jnp.maximum(x @ w + b, 0), axis=1)[:, -1]`
 
-    On a v5e it is six kernels, and the output of the layer crosses HBM eleven times and more. Write `largest(x, w, b)`,
-    which gives the same numbers, shape (rows,), so that **only the arguments and the result cross HBM**.
+    For `x` of 16384 × 4096 and `w` of 4096 × 8192 a v5e launches six kernels for it, which move 4 GB; arguments and
+    result have 0.2 GB. Write `largest(x, w, b)`, which gives the same numbers, shape (rows,), so that **only the
+    arguments and the result cross HBM**.
     """
 
     hints = (
