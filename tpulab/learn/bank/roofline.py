@@ -884,12 +884,12 @@ class speed_up:
     @wrong("peaks alone")
     @staticmethod
     def peaks(program, old, new):
-        return chips.get(new).bf16_flops_per_s / chips.get(old).bf16_flops_per_s
+        return chips.roofline(program, new).ceilings.flops_per_s / chips.roofline(program, old).ceilings.flops_per_s
 
     @wrong("bandwidths alone")
     @staticmethod
     def bandwidths(program, old, new):
-        return chips.get(new).hbm_bytes_per_s / chips.get(old).hbm_bytes_per_s
+        return chips.roofline(program, new).ceilings.bytes_per_s / chips.roofline(program, old).ceilings.bytes_per_s
 
     @wrong("upside down")
     @staticmethod
@@ -899,11 +899,10 @@ class speed_up:
     @wrong("on the old chip")
     @staticmethod
     def old_ceiling_only(program, old, new):
-        before, after = chips.get(old), chips.get(new)
-        ridge = before.bf16_flops_per_s / before.hbm_bytes_per_s
-        if program.flops / program.hbm_bytes > ridge:
-            return after.bf16_flops_per_s / before.bf16_flops_per_s
-        return after.hbm_bytes_per_s / before.hbm_bytes_per_s
+        before, after = (chips.roofline(program, chip) for chip in (old, new))
+        if before.bound == "compute":
+            return after.ceilings.flops_per_s / before.ceilings.flops_per_s
+        return after.ceilings.bytes_per_s / before.ceilings.bytes_per_s
 
     @staticmethod
     def check(answer):
