@@ -182,7 +182,9 @@ def test_compiler(monkeypatch, installed):
     assert checks.compiler() == Check("TPU compiler", True, "libtpu 0.0.42.1 compiles", "", "0.0.42.1")
     problem = "jax 1 with libtpu 2 cannot compile here: it dies; get another; and so on"
     check = checks.compiler()
-    assert check.ok is None and check.found == "jax 1 with libtpu 2 cannot compile here: it dies: stored results are shown"
+    assert (
+        check.ok is None and check.found == "jax 1 with libtpu 2 cannot compile here: it dies: stored results are shown"
+    )
     assert check.remedy == "optional: get another; and so on"
 
 

@@ -82,8 +82,11 @@ def test_the_least_recently_used_goes_first(own, monkeypatch):
 
 
 def test_the_key_changes_with_everything():
-    parts = ("v5e:2x2", "f", "module", "def f", {"o": 1}, {"jax": "1"})
-    keys = {entry.key(*parts)}
-    for at, other in enumerate(("v6e:2x2", "g", "module2", "def f2", {"o": 2}, {"jax": "2"})):
-        keys.add(entry.key(*parts[:at], other, *parts[at + 1 :]))
+    parts = {"target": "v5e:2x2", "name": "f", "program": "module", "source": "def f", "options": {"o": 1}}
+    parts |= {"versions": {"jax": "1"}}
+    others = {"target": "v6e:2x2", "name": "g", "program": "module2", "source": "def f2", "options": {"o": 2}}
+    others |= {"versions": {"jax": "2"}}
+    keys = {entry.key(**parts)}  # pyright: ignore[reportArgumentType]
+    for part, other in others.items():
+        keys.add(entry.key(**parts | {part: other}))  # pyright: ignore[reportArgumentType]
     assert len(keys) == 7

@@ -1,6 +1,7 @@
 """Decoded programs against XLA's own view of them."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -19,12 +20,14 @@ def target(request):
 def theirs(module):
     """XLA's own computations: name to (opcode, number of operands) of each instruction, by name."""
     return {
-        computation.name: {
-            item.name: (opcode(item), len(item.operands() if callable(item.operands) else item.operands))
-            for item in computation.instructions()
-        }
+        computation.name: {item.name: (opcode(item), len(operands(item))) for item in computation.instructions()}
         for computation in module.computations()
     }
+
+
+def operands(item) -> Any:
+    """Give its operands: a method before jaxlib 0.11, an attribute since."""
+    return item.operands() if callable(item.operands) else item.operands
 
 
 def opcode(item):

@@ -45,7 +45,7 @@ def bytes_moved(module: Module, computation: Computation, instruction: Instructi
         return _fused(module, computation, instruction)
     written = instruction.shape
     if instruction.opcode.endswith("-start") and written.parts:  # (operands, results, …)
-        written = written.parts[1] if len(written.parts) > 1 else written.parts[0]
+        written = written.parts[:2][-1]
     return sum(in_hbm(one.shape) for one in operands), in_hbm(written)
 
 
