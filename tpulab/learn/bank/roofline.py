@@ -761,7 +761,7 @@ def _two_layers(x, w, v):
 @exercise("roofline.7", "Predict the bytes", minutes=10, difficulty=3)
 class mlp_bytes:
     """Two layers, `jnp.maximum(x @ w, 0) @ v` in bfloat16, `x` of shape (rows, d), `w` (d, f), `v` (f, d), sizes that
-    are multiples of 128, compiled for a v5e. Write `mlp_bytes(rows, d, f)`: the bytes that the compiled program moves
+    are multiples of 128, `d` at least 1024, compiled for a v5e. Write `mlp_bytes(rows, d, f)`: the bytes that the compiled program moves
     to and from HBM, within 10 %. What passes between the layers stays in the chip's VMEM if it takes at most 32 MiB,
     and crosses HBM if it takes 256 MiB or more; you will not be asked about sizes between.
     """
@@ -824,6 +824,7 @@ class mlp_bytes:
             (256, 8192, 8192),
             (16384, 4096, 16384),
             (65536, 1024, 2048),
+            (16384, 1024, 16384),
         ):
             shapes = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((rows, d), (d, f), (f, d))]
             call = f"`mlp_bytes({rows}, {d}, {f})`"
@@ -1021,6 +1022,9 @@ class efficient_rows:
             (bumpy, (17, 3, 13, 11, 5, 7), "made-up cycles"),
             ({8: 800, 16: 1600, 4: 430}, (16, 4, 8), "made-up cycles"),
             ({10: 1150, 20: 2000, 40: 4040}, (40, 10, 20), "made-up cycles"),
+            ({10: 1300, 20: 2000, 40: 6000}, (20, 40, 10), "made-up cycles"),
+            ({10: 1200, 20: 2380, 40: 4000}, (10, 40, 20), "made-up cycles"),
+            ({10: 1107, 20: 2000}, (20, 10), "made-up cycles"),
         ]
         for table, candidates, what in trials:
             _expect_rows(answer, table, candidates, what)
