@@ -1,8 +1,6 @@
 """Programs that the tests of this room compile, and how they are compiled without the room itself."""
 
 import functools
-import importlib.util
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +10,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-QUIET = {
-    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
-    "TPU_WORKER_HOSTNAMES": "localhost",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-    "TPU_LOG_DIR": "disabled",
-    "TPU_SKIP_MDS_QUERY": "1",
-}
+from tpulab.xla import pair
+
 B, F, I = jnp.bfloat16, jnp.float32, jnp.int32  # noqa: E741
 
 
@@ -55,12 +48,12 @@ def attention(q, k, v):
 
 def layernorm(x, scale, shift):
     mean = x.mean(-1, keepdims=True)
-    variance = x.var(-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(-1, keepdims=True)
     return (x - mean) * lax.rsqrt(variance + 1e-5) * scale + shift
 
 
-def mlp(x, w1, w2):
-    return jax.nn.gelu(x @ w1) @ w2
+def mlp(x, w1, b1, w2, b2):
+    return jax.nn.gelu(x @ w1 + b1) @ w2 + b2
 
 
 def scan(x, w):
@@ -125,7 +118,7 @@ SMALL = {
     "softmax": (softmax, s(512, 1024)),
     "attention": (attention, s(2, 4, 256, 64), s(2, 4, 256, 64), s(2, 4, 256, 64)),
     "layernorm": (layernorm, s(512, 1024, dtype=F), s(1024, dtype=F), s(1024, dtype=F)),
-    "mlp": (mlp, s(256, 128), s(128, 512), s(512, 128)),
+    "mlp": (mlp, s(256, 128), s(128, 512), s(512), s(512, 128), s(128)),
     "scan": (scan, s(256, 256, dtype=F), s(256, 256, dtype=F)),
     "search": (search, s(128, 128, dtype=F)),
     "branch": (branch, s(128, 128, dtype=F), s(dtype=I)),
@@ -147,10 +140,8 @@ def device(target):
     """One chip of a target; None for this machine's CPU."""
     if target == "cpu":
         return None
-    if importlib.util.find_spec("libtpu") is None:
-        pytest.skip("needs Google's TPU compiler: pip install 'jax[tpu]'")
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
+    if problem := pair.compiler_problem():
+        pytest.skip(problem)
     from jax.experimental import topologies
 
     more = {"chip_config_name": "megacore"} if target.startswith("v4") else {}
@@ -164,6 +155,23 @@ def build(target, function, *shapes, options=None, donate=()):
         one = jax.sharding.SingleDeviceSharding(devices[0])
         shapes = [jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=one) for shape in shapes]
     return finish(jax.jit(function, donate_argnums=donate).lower(*shapes), options)
+
+
+def mesh(target, **axes):
+    """A mesh over the first devices of a target."""
+    sizes = tuple(axes.values())
+    some = np.array(device(target)[: np.prod(sizes)]).reshape(sizes)
+    return jax.sharding.Mesh(some, tuple(axes), axis_types=(jax.sharding.AxisType.Auto,) * len(axes))
+
+
+def build_over(mesh, function, shapes, inside, outside):
+    """Compile for several chips; shardings are given as partition specs, one for each array."""
+
+    def place(specs):
+        return tuple(jax.sharding.NamedSharding(mesh, spec) for spec in specs)
+
+    results = place(outside) if isinstance(outside, list) else place([outside])[0]
+    return finish(jax.jit(function, in_shardings=place(inside), out_shardings=results).lower(*shapes))
 
 
 def finish(lowered, options=None):

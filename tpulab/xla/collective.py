@@ -53,14 +53,15 @@ class Collective:
 def find(module: Module, launches: Iterable[Launch], lines: dict[tuple[str, int], str]) -> tuple[Collective, ...]:
     """Find the collectives of a program, those inside of fusions too, each once.
 
-    A collective that overlaps with a product appears in the fusions that start it, compute beside it and end it; it has
-    one channel, by which it counts once.
+    A collective that overlaps with a product appears in the fusions that start it, compute beside it and end it; these
+    have one channel, by which it counts once. A loop that starts the next round's early has a first one outside.
     """
     found: dict[object, Collective] = {}
     for launch in launches:
-        for item, scattered in _inside(module, launch.computation, launch.instruction, 0):
-            key = (item.channel_id, kind_of(item)) if item.channel_id else (launch.computation.id, item.name)
-            one = _read(module, item, launch, scattered, lines)
+        for home, item, scattered in _inside(module, launch.computation, launch.instruction, 0):
+            fused = home.id != launch.computation.id and item.channel_id
+            key = (launch.computation.id, kind_of(item), item.channel_id if fused else item.name)
+            one = _read(module, home, item, launch, scattered, lines)
             if key not in found or (one.asynchronous and not found[key].asynchronous):
                 found[key] = one
     return tuple(found.values())
@@ -74,20 +75,28 @@ def kind_of(instruction: Instruction) -> str:
 
 def _inside(
     module: Module, computation: Computation, item: Instruction, depth: int
-) -> Iterator[tuple[Instruction, bool]]:
-    """Give collectives in a launch, and whether only a part of the result is kept: a reduce-scatter by another name."""
+) -> Iterator[tuple[Computation, Instruction, bool]]:
+    """Give collectives in a launch, where they stand, and whether only a part of the result is kept.
+
+    Then it is a reduce-scatter by another name.
+    """
     if kind_of(item):
-        yield item, False
+        yield computation, item, False
     if depth < _DEEPEST and item.opcode in ("fusion", "async-start", "call"):
         for called in module.called(item):
             scattered = called.name.startswith("all-reduce-scatter") or item.name.startswith("all-reduce-scatter")
             for inner in called.instructions:
-                for one, already in _inside(module, called, inner, depth + 1):
-                    yield one, already or scattered
+                for home, one, already in _inside(module, called, inner, depth + 1):
+                    yield home, one, already or scattered
 
 
 def _read(
-    module: Module, item: Instruction, launch: Launch, scattered: bool, lines: dict[tuple[str, int], str]
+    module: Module,
+    home: Computation,
+    item: Instruction,
+    launch: Launch,
+    scattered: bool,
+    lines: dict[tuple[str, int], str],
 ) -> Collective:
     kind = kind_of(item)
     if kind == "all-reduce" and scattered:
@@ -103,7 +112,7 @@ def _read(
     file_line = (item.source_file, item.source_line)
     return Collective(
         kind=kind,
-        bytes=_whole(kind, item, launch, module),
+        bytes=_whole(kind, home, item),
         group_count=count,
         group_size=size,
         groups=groups,
@@ -114,21 +123,15 @@ def _read(
     )
 
 
-def _whole(kind: str, item: Instruction, launch: Launch, module: Module) -> int:
+def _whole(kind: str, home: Computation, item: Instruction) -> int:
     """Count the bytes of the larger side."""
     made = (
         item.shape.parts[1]
         if item.opcode in ("all-gather-start", "collective-permute-start") and len(item.shape.parts) > 1
         else item.shape
     )
-    given = sum(_bytes(shape) for shape in _operands(module, item, launch))
+    given = sum(_bytes(operand.shape) for operand in home.operands(item))
     return max(_bytes(made), given) if kind in ("all-gather", "reduce-scatter") else _bytes(made)
-
-
-def _operands(module: Module, item: Instruction, launch: Launch) -> list[Shape]:
-    places = [launch.computation, *module.computations]
-    home = next((place for place in places if item in place.instructions), None)
-    return [one.shape for one in home.operands(item)] if home else []
 
 
 def _bytes(shape: Shape) -> int:

@@ -28,7 +28,7 @@ class Decoder:
         self._texts = [[raw.decode("utf-8", "replace") for raw in index.raws(number)] for number in (1, 2)]
         self._places = index.messages(3)
         self._frames = index.messages(4)
-        self._payloads = module.raws(22)
+        self._payloads = [raw.decode("utf-8", "replace") for raw in module.raws(22)]
         self._budget = Budget()
         self._shapes: dict[bytes, Shape] = {}
         self._tracebacks: dict[int, tuple[Frame, ...]] = {0: ()}
@@ -85,7 +85,7 @@ class Decoder:
         if 1 in payload:
             return payload.text(1)
         number = payload.integer(2)
-        return self._payloads[number].decode("utf-8", "replace") if 0 <= number < len(self._payloads) else ""
+        return self._payloads[number] if 0 <= number < len(self._payloads) else ""
 
     def _traceback(self, frame: int) -> tuple[Frame, ...]:
         """Follow a stack frame to its callers."""

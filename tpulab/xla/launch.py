@@ -32,8 +32,8 @@ class Launch:
 def launches(module: Module) -> tuple[Launch, ...]:
     """List what a program launches.
 
-    Bodies of loops are followed and counted as often as they run; a loop's condition is bookkeeping and left out.
-    Each branch of a conditional is listed, marked as uncertain.
+    Bodies of loops are followed and counted as often as they run, conditions once more than that; of a condition, what
+    only compares scalars is bookkeeping and left out. Each branch of a conditional is listed, marked as uncertain.
     """
     return tuple(_walk(module, module.entry, 1, True, 0))
 
@@ -49,6 +49,9 @@ def _walk(module: Module, computation: Computation, times: int | None, certain: 
             rounds = trip_count(module, computation, instruction)
             inside = None if rounds is None or times is None else rounds * times
             yield from _walk(module, called[0], inside, certain, depth + 1)
+            asked = None if rounds is None or times is None else (rounds + 1) * times
+            asking = _walk(module, called[1], asked, certain, depth + 1)
+            yield from (launch for launch in asking if _has_arrays(launch))
         elif instruction.opcode == "call":
             for one in called:
                 yield from _walk(module, one, times, certain, depth + 1)
@@ -57,6 +60,12 @@ def _walk(module: Module, computation: Computation, times: int | None, certain: 
                 yield from _walk(module, one, times, False, depth + 1)
         else:
             yield Launch(instruction, computation, times, certain)
+
+
+def _has_arrays(launch: Launch) -> bool:
+    """Say whether a launch takes or makes more than scalars."""
+    values = (launch.instruction, *launch.computation.operands(launch.instruction))
+    return any(leaf.dims for value in values for leaf in value.shape.leaves())
 
 
 def trip_count(module: Module, computation: Computation, loop: Instruction) -> int | None:

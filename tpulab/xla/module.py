@@ -7,7 +7,31 @@ from dataclasses import dataclass, field
 
 from .decoder import Decoder
 from .instruction import Instruction
+from .shape import Shape
 from .wire import MOST_BYTES, Budget, Malformed, Message
+
+# Counting follows calls, so what two places call is looked at twice. The 6-billion-parameter step that the course
+# compiles weighs 40,000.
+MOST_WEIGHT = 4_000_000
+WIDEST_WINDOW = 2**18  # places of a convolution's window, each of which is looked at
+# Operands and called computations without which an operation means nothing.
+_FEWEST = {
+    "bitcast": (1, 0),
+    "convolution": (2, 0),
+    "copy-done": (1, 0),
+    "copy-start": (1, 0),
+    "dot": (2, 0),
+    "dynamic-slice": (1, 0),
+    "dynamic-update-slice": (2, 0),
+    "fusion": (0, 1),
+    "get-tuple-element": (1, 0),
+    "reduce": (2, 1),
+    "reduce-window": (2, 1),
+    "scatter": (3, 1),
+    "select-and-scatter": (3, 2),
+    "sort": (1, 1),
+    "while": (1, 2),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +125,18 @@ def _module(message: Message) -> Module:
         item.integer(1): item.message(2).integers(1) for item in message.message(7).messages(1)
     }  # computation: instructions
     computations: dict[int, Computation] = {}
+    weights: dict[int, int] = {}
     for proto in message.messages(3):
         computation = _computation(proto, decoder, computations, schedule)
         if computation.id in computations:
             raise Malformed(f"two computations have the id {computation.id}")
         computations[computation.id] = computation
+        weights[computation.id] = _weight(computation, weights)
     entry = computations.get(message.integer(6))
     if entry is None:
         raise Malformed("its entry computation is not in it")
+    if weights[entry.id] > MOST_WEIGHT:
+        raise Malformed("its computations call each other so often that counting would take hours")
     devices = message.message(15)
     count = devices.integer(1) * devices.integer(2) if 15 in message else None
     aliases = tuple((item.integers(1), item.integer(2)) for item in message.message(8).messages(1))
@@ -129,6 +157,9 @@ def _computation(
             raise Malformed(f"{instruction.name!r} takes a value that is not made before it")
         if not all(map(known.__contains__, instruction.called)):
             raise Malformed(f"{instruction.name!r} calls a computation that is not before it")
+        operands, called = _FEWEST.get(instruction.opcode, (0, 0))
+        if len(instruction.operands) < operands or len(instruction.called) < called:
+            raise Malformed(f"{instruction.name!r} lacks an operand, or the computation that it calls")
         found[instruction.id] = instruction
     root = found.get(message.integer(6))
     if root is None:
@@ -144,3 +175,20 @@ def _order(name: str, found: Mapping[int, Instruction], ids: tuple[int, ...] | N
     if len(ids) != len(found) or set(ids) != set(found):
         raise Malformed(f"the schedule of {name!r} leaves out an instruction, or names one twice")
     return tuple(found[id] for id in ids)
+
+
+def _weight(computation: Computation, weights: Mapping[int, int]) -> int:
+    """Say how much there is to look at, calls followed."""
+    total = 0
+    for item in computation.instructions:
+        total += 1 + _parts(item.shape) + len(item.backend_config) // 1000
+        total += sum(_parts(operand.shape) for operand in computation.operands(item))
+        total += sum(min(window.size, WIDEST_WINDOW) for window in item.windows if item.convolution) // 4
+        total += sum(weights[id] for id in item.called)
+    return min(total, 2 * MOST_WEIGHT)  # no numbers of a million digits
+
+
+def _parts(shape: Shape) -> int:
+    if shape.parts:
+        return 1 + sum(map(_parts, shape.parts))
+    return 1 + len(shape.dims) + (len(shape.layout.tiles[0]) if shape.layout and shape.layout.tiles else 0)

@@ -171,7 +171,7 @@ def _products(opcode: str, inside: list[Instruction]) -> str:
 
 def _step(item: Instruction) -> str:
     """Give the JAX operation behind an instruction: "dot_general" of "jit(layer)/dot_general"."""
-    last = re.split(r"/(?![^(]*\))", item.op_name)[-1]
+    last = re.split(r"/(?![^(]*\))", item.op_name[-200:])[-1]
     last = re.sub(r"\[.*", "", last)
     return "" if "(" in last or not last else last
 

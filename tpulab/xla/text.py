@@ -67,9 +67,11 @@ def parse_text(text: str, timeout_s: float = 20) -> bytes:
 
 def _reason(words: str) -> str:
     """Find the sentence and the line in what the parser wrote."""
-    place = re.search(r"was parsing (\d+):\d+: error: (.*)", words)
+    places = re.findall(r"was parsing (\d+):\d+: error: (.*)", words)
+    # The parser lists all that it tried; a line that ends in a colon only introduces the next.
+    place = next((place for place in places if not place[1].endswith(":")), places[0] if places else None)
     lines = [line.strip() for line in words.splitlines() if line.strip()]
-    reason = f"line {place[1]}: {place[2]}" if place else (lines or ["nothing"])[-1]
+    reason = f"line {place[0]}: {place[1]}" if place else (lines or ["nothing"])[-1]
     return reason if len(reason) <= 200 else f"{reason[:199]}…"
 
 

@@ -11,6 +11,7 @@ from .shape import Shape
 HBM = 0
 _SLICES = ("slice", "dynamic-slice", "gather")
 _ALL = 1 << 62  # more bytes than any array has
+_DEEPEST = 16
 _RENAMES = ("bitcast", "reshape", "get-tuple-element")
 
 
@@ -75,10 +76,11 @@ def _fused(module: Module, computation: Computation, instruction: Instruction) -
     parameters = inside.parameters
     read = 0
     updated = _updated_in_place(inside)
+    taken = _Taken(module, updated)
     for number, id in enumerate(instruction.operands):
         whole = in_hbm(computation.instruction(id).shape)
         if number < len(parameters):
-            whole = min(whole, _taken(module, inside, parameters[number], updated))
+            whole = min(whole, taken.of(inside, parameters[number]))
         read += whole
     written = 0
     for leaf, root in zip(instruction.shape.leaves(), _roots(inside), strict=False):
@@ -109,30 +111,50 @@ def _updated_in_place(inside: Computation) -> dict[int, Instruction]:
     return found
 
 
-def _taken(
-    module: Module, inside: Computation, value: Instruction, updated: dict[int, Instruction], depth: int = 0
-) -> int:
-    """Count what a fusion takes of one of its parameters: all of it, unless every use is a slice or an update."""
-    if value.id == inside.root.id and not depth:
-        return _ALL
-    total = 0
-    for user in inside.instructions:
-        if value.id not in user.operands:
-            continue
+class _Taken:
+    """Counts what a fusion takes of its parameters: all of one, unless every use is a slice or an update.
+
+    Args:
+        module: for fusions within the fusion.
+        updated: results of the outer fusion that are an operand with a part replaced.
+    """
+
+    def __init__(self, module: Module, updated: dict[int, Instruction]) -> None:
+        self.module, self.updated = module, updated
+        self._users: dict[int, dict[int, list[Instruction]]] = {}
+        self._found: dict[tuple[int, int], int] = {}
+
+    def of(self, inside: Computation, value: Instruction, depth: int = 0) -> int:
+        """Count one value's bytes."""
+        if (value.id == inside.root.id and not depth) or depth > _DEEPEST:
+            return _ALL
+        key = inside.id, value.id
+        if key not in self._found:
+            uses = (self._use(inside, value, user, depth) for user in self._users_of(inside).get(value.id, ()))
+            self._found[key] = min(_ALL, sum(uses))
+        return self._found[key]
+
+    def _use(self, inside: Computation, value: Instruction, user: Instruction, depth: int) -> int:
         first_only = user.operands[0] == value.id and value.id not in user.operands[1:]
         if user.opcode in _SLICES and first_only:
-            total += _padded(user.shape)
-        elif user.opcode == "dynamic-update-slice" and first_only and user.id in updated:
-            continue  # what is not replaced stays where it is
-        elif user.opcode in _RENAMES and depth < 8:
-            total += _taken(module, inside, user, updated, depth + 1)
-        elif user.opcode == "fusion" and depth < 8:
-            called = module.called(user)[0]
-            for number, id in enumerate(user.operands):
-                if id == value.id and number < len(called.parameters):
-                    total += _taken(module, called, called.parameters[number], {}, depth + 1)
-            if called.root.opcode in _RENAMES:
-                total += _taken(module, inside, user, updated, depth + 1)
-        else:
+            return _padded(user.shape)
+        if user.opcode == "dynamic-update-slice" and first_only and user.id in self.updated and depth <= _DEEPEST:
+            return 0  # what is not replaced stays where it is
+        if user.opcode in _RENAMES:
+            return self.of(inside, user, depth + 1)
+        if user.opcode != "fusion":
             return _ALL
-    return total
+        called = self.module.called(user)[0]
+        parameters = called.parameters
+        places = [number for number, id in enumerate(user.operands) if id == value.id and number < len(parameters)]
+        total = sum(self.of(called, parameters[number], depth + 1) for number in places)
+        return total + (self.of(inside, user, depth + 1) if called.root.opcode in _RENAMES else 0)
+
+    def _users_of(self, inside: Computation) -> dict[int, list[Instruction]]:
+        """Turn operands around: value → what uses it."""
+        if inside.id not in self._users:
+            users = self._users[inside.id] = {}
+            for user in inside.instructions:
+                for id in dict.fromkeys(user.operands):
+                    users.setdefault(id, []).append(user)
+        return self._users[inside.id]

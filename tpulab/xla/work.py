@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .instruction import Instruction, Window
-from .module import Computation, Module
+from .module import WIDEST_WINDOW, Computation, Module
 
 # What an operation counts as follows XLA's own cost analysis (openxla/xla, xla/service/hlo_cost_analysis.cc, read
 # 2026-11-30), which counts a multiply-add as 2 and integer arithmetic like any other; loops and custom calls do not.
@@ -32,7 +33,6 @@ _TRANSCENDENTAL = frozenset({
     "exponential-minus-one", "expm1", "log", "log-plus-one", "log1p", "logistic", "power", "rsqrt", "sine",
     "sinh", "sqrt", "tan", "tanh",
 })  # fmt: skip
-_WIDEST_WINDOW = 1_000_000
 _DEEPEST = 64
 
 
@@ -118,7 +118,7 @@ class _Counter:
             count = right[numbers.kernel_input_feature] * result[numbers.output_feature] * result[numbers.output_batch]
             axes = zip(numbers.input_spatial, numbers.output_spatial, item.windows, strict=True)
             for into, out, window in axes:
-                if window.size > _WIDEST_WINDOW:
+                if window.size > WIDEST_WINDOW:
                     return Work(unknown=(f"FLOPs of {item.name}",))
                 count *= _valid_positions(left[into], result[out], window)
         except (IndexError, ValueError):
@@ -180,6 +180,7 @@ def _sum(parts: Iterable[Work]) -> Work:
     return total
 
 
+@functools.lru_cache(maxsize=4096)
 def _valid_positions(given: int, made: int, window: Window) -> int:
     """Count pairs of an output and a place in the window that meet a number, not padding or a dilation's gap."""
     stride, base = max(1, window.stride), max(1, window.base_dilation)
