@@ -163,6 +163,7 @@ def test_cores(monkeypatch):
 def test_compiler(monkeypatch, installed):
     true_find = importlib.util.find_spec
     found: dict[str, bool | None] = {"libtpu": None}
+    monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)  # JAX sets it where libtpu is installed
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: found.get(name, true_find(name, *rest)))
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")

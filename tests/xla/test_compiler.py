@@ -138,7 +138,8 @@ def test_a_function_with_its_own_mesh():
 
 
 def test_a_mesh_of_this_machine_lends_its_axes():
-    here = jax.make_mesh((2, 2), ("data", "model"), devices=jax.devices()[:4])
+    auto = (jax.sharding.AxisType.Auto,) * 2
+    here = jax.make_mesh((2, 2), ("data", "model"), devices=jax.devices()[:4], axis_types=auto)
     made = compile_for("v5e:2x2", layer, *SMALL, mesh=here, in_shardings=(P("data"), None, None))
     assert made.devices == 4 and entry_shapes(made)[0] == (32, 128)
 

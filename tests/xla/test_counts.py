@@ -275,7 +275,9 @@ def test_an_update_in_place_writes_the_new_rows_only():
 def test_slices_count_as_slices():
     built = corpus.build("v5e:2x2", lambda x: x[4096:4608] * 2, s(8192, 1024))
     assert read(built).counts.hbm_bytes == 2 * 512 * 1024 * 2
-    built = corpus.build("v5e:2x2", lambda x, i: lax.dynamic_slice(x, (i, 0), (512, 1024)) * 2, s(8192, 1024), s(dtype=I))
+    built = corpus.build(
+        "v5e:2x2", lambda x, i: lax.dynamic_slice(x, (i, 0), (512, 1024)) * 2, s(8192, 1024), s(dtype=I)
+    )
     assert 2 * 512 * 1024 * 2 <= read(built).counts.hbm_bytes < 2 * 512 * 1024 * 2 + 5000
 
 

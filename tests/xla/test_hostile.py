@@ -46,7 +46,9 @@ def doubling(depth):
 def fused_many_times(count, size):
     """Many fusions of one large computation."""
     inside = computation(1, 1, *(instruction(i, "add") for i in range(1, size)))
-    return module(inside, computation(2, 1, *(instruction(i, "fusion", field(38, 1)) for i in range(1, count))), entry=2)
+    return module(
+        inside, computation(2, 1, *(instruction(i, "fusion", field(38, 1)) for i in range(1, count))), entry=2
+    )
 
 
 def meshed(layers, width):
