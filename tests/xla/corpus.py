@@ -160,7 +160,9 @@ def build(target, function, *shapes, options=None, donate=()):
 def mesh(target, **axes):
     """A mesh over the first devices of a target."""
     sizes = tuple(axes.values())
-    some = np.array(device(target)[: np.prod(sizes)]).reshape(sizes)
+    found = device(target)
+    assert found is not None, "a mesh of this machine's own devices is made by jax.make_mesh"
+    some = np.array(found[: np.prod(sizes)]).reshape(sizes)
     return jax.sharding.Mesh(some, tuple(axes), axis_types=(jax.sharding.AxisType.Auto,) * len(axes))
 
 

@@ -54,8 +54,8 @@ Fields = dict[int, list[int | bytes]]
 def rearranged(data: bytes, chance: random.Random) -> bytes:
     """Give a sound file with a program that makes no sense: fields of a few instructions changed, taken out or swapped."""
     module = split(data)
-    bodies = [split(body) for body in module[3]]
-    homes = [[split(item) for item in body.get(2, [])] for body in bodies]
+    bodies = [split(body) for body in nested(module, 3)]
+    homes = [[split(item) for item in nested(body, 2)] for body in bodies]
     everywhere = [item for home in homes for item in home]
     for _ in range(chance.choice([1, 1, 2, 5, 20])):
         item, other = chance.choice(everywhere), chance.choice(everywhere)
@@ -79,13 +79,18 @@ def split(data: bytes) -> Fields:
     return {number: list(values) for number, values in Message(data)._fields.items()}
 
 
+def nested(fields: Fields, number: int) -> list[bytes]:
+    return [value for value in fields.get(number, []) if isinstance(value, bytes)]
+
+
 def join(fields: Fields) -> bytes:
     out = bytearray()
     for number, values in fields.items():
         for value in values:
-            whole = isinstance(value, int)
-            out += varint(number << 3 | (0 if whole else 2)) + varint(value if whole else len(value))
-            out += b"" if whole else value
+            if isinstance(value, int):
+                out += varint(number << 3) + varint(value)
+            else:
+                out += varint(number << 3 | 2) + varint(len(value)) + value
     return bytes(out)
 
 

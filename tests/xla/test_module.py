@@ -1,6 +1,7 @@
 """Decoded programs against XLA's own view of them."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -16,13 +17,10 @@ def target(request):
     return request.param
 
 
-def theirs(module):
+def theirs(module: Any):
     """XLA's own computations: name to (opcode, number of operands) of each instruction, by name."""
     return {
-        computation.name: {
-            item.name: (opcode(item), len(item.operands() if callable(item.operands) else item.operands))
-            for item in computation.instructions()
-        }
+        computation.name: {item.name: (opcode(item), len(item.operands())) for item in computation.instructions()}
         for computation in module.computations()
     }
 
@@ -33,7 +31,7 @@ OTHERWISE |= {"sin": "sine"}
 
 def opcode(item):
     """HloOpcode.kGetTupleElement → "get-tuple-element"."""
-    name = str(item.opcode() if callable(item.opcode) else item.opcode).rsplit(".k", 1)[-1]
+    name = str(item.opcode).rsplit(".k", 1)[-1]
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
     return OTHERWISE.get(words, words)
 

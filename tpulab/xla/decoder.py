@@ -209,8 +209,7 @@ def _along_axes(message: Message) -> tuple[tuple[int, ...], ...]:
         number, part = axis.integer(1), axis.message(2)
         if not 0 <= number < len(sizes):
             raise Malformed("a group of devices names a mesh axis that is not there")
-        before, size = (part.integer(1), part.integer(2)) if 2 in axis else (1, sizes[number])
-        wanted.append((number, before, size))
+        wanted.append((number, part.integer(1), part.integer(2)) if 2 in axis else (number, 1, sizes[number]))
     shape: list[int] = []
     inside: dict[tuple[int, int, int], int] = {}
     for number, size in enumerate(sizes):

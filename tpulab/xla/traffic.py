@@ -32,7 +32,8 @@ def bytes_moved(module: Module, computation: Computation, instruction: Instructi
     """
     operands = computation.operands(instruction)
     if instruction.opcode == "copy-start":  # (destination, source, context)
-        made, given = (*instruction.shape.parts, instruction.shape, instruction.shape)[:2]
+        parts = instruction.shape.parts
+        made, given = (parts[0], parts[1]) if len(parts) > 1 else (instruction.shape, instruction.shape)
         return in_hbm(given), in_hbm(made)
     if instruction.opcode == "async-start":
         return _started(module, operands, instruction)
