@@ -33,9 +33,12 @@ test-matrix:    ## run the course on every version set, installs included (netwo
 	@$(PYTHON) bootstrap.py dev
 	$(BIN)/python -m tests.matrix
 
-prove:          ## the long proofs: benchmarks, and 30 loops that never wait on each version set
-	@$(PYTHON) bootstrap.py dev
+prove:          ## the long proofs: benchmarks, large compilations, and 30 loops that never wait on each version set
+	@TPU_COMPILER=1 $(PYTHON) bootstrap.py dev
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.fusion
+	$(BIN)/python -m benchmarks.six_billion
+	$(BIN)/python -m benchmarks.reading
 	$(BIN)/python -m tests.matrix --only pmap-loop --runs 30
 
 check:          ## formatter, linter, types, notebooks up to date

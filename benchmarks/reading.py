@@ -40,7 +40,7 @@ def main() -> int:
 def _hlo() -> Any:
     """Find XLA's own view of HLO, which has moved between versions of jaxlib."""
     try:
-        from jaxlib import _hlo
+        from jaxlib import _hlo  # pyright: ignore[reportAttributeAccessIssue]
 
         return _hlo
     except ImportError:

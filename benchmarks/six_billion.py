@@ -138,9 +138,9 @@ def main() -> int:
     started = time.perf_counter()
     program = from_compiled(compiled_step(chosen.target, chosen.layers))
     seconds = time.perf_counter() - started
-    memory = program.memory
     print(program.report())
-    print(f"\npeak memory a chip: {memory.peak_bytes:,} bytes of {memory.capacity_bytes:,} (compiled)")
+    if memory := program.memory:
+        print(f"\npeak memory a chip: {memory.peak_bytes:,} bytes of {memory.capacity_bytes:,} (compiled)")
     print(f"compiled and read in {seconds:.1f} s; this process took {_peak_gb():.2f} GB at most (measured)")
     try:
         compiled_step(chosen.target, chosen.layers, sharded=False)

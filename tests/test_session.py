@@ -58,7 +58,8 @@ def test_twice_is_harmless():
 
 
 def test_too_late_says_restart_in_one_line():
-    out = run("import tpulab, jax; jax.devices(); tpulab.setup(devices=4)")
+    # Where libtpu is installed and JAX starts before us, libtpu would speak up unless JAX is told not to look for a TPU.
+    out = run("import tpulab, jax; jax.devices(); tpulab.setup(devices=4)", JAX_PLATFORMS="cpu")
     notes = [line for line in out.splitlines() if line.startswith("note")]
     assert len(notes) == 1
     assert "4 devices were wanted, but JAX had already started with 1" in notes[0]
@@ -66,7 +67,8 @@ def test_too_late_says_restart_in_one_line():
 
 
 def test_right_number_without_threads_says_restart():
-    out = run("import tpulab, jax; jax.config.update('jax_num_cpu_devices', 4); jax.devices(); tpulab.setup(devices=4)")
+    code = "import tpulab, jax; jax.config.update('jax_num_cpu_devices', 4); jax.devices(); tpulab.setup(devices=4)"
+    out = run(code, JAX_PLATFORMS="cpu")
     assert "a loop that never waits may end this kernel" in out
 
 

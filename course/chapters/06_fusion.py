@@ -21,6 +21,8 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 from jax import lax
+from jax.experimental import topologies
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from tpulab import chips, xla
 
 # %% [markdown]
@@ -46,14 +48,14 @@ jaxpr = jax.make_jaxpr(with_dropout)(*shapes, mask)
 print([equation.primitive.name for equation in jaxpr.eqns])
 
 # %% [markdown]
-# Seven lines, some of which only stretch `b` or carry a small recording of their own. An eager framework launches them
-# one after another, each a **kernel**: a piece of code that the chip starts, that reads its inputs from memory, computes,
-# and writes its outputs back. XLA gets the whole recording and may do otherwise.
+# The last line is the recording of `jnp.where`, one only stretches `b`. An eager framework launches them one after
+# another, each a **kernel**: a piece of code that the chip starts, that reads its inputs from memory, computes, and
+# writes its outputs back. XLA gets the whole recording and may do otherwise.
 
 # %% [predict] fusion.p1
 
 # %%
-fused = xla.compile_for("v5e:2x2", with_dropout, *shapes, mask)
+fused = xla.compile_for("v5e:1x1", with_dropout, *shapes, mask)
 print("kernels:", [kernel.kind for kernel in fused.kernels])
 print("inside: ", *fused.kernels[0].opcodes)
 tpulab.reveal("fusion.p1", len(fused.kernels))
@@ -74,7 +76,9 @@ fused
 #
 # ## The way there
 #
-# What happened between your function and this program? Four stages:
+# Between your function and this program lie four stages; the picture counts what each holds. Passes simplify, turn `dot`
+# into `convolution`, choose layouts, fuse, schedule. How `compile_for` asks for it, in plain JAX, is in the cell
+# below the picture. Each line of what that prints is an **instruction**; few are launched.
 
 # %%
 before, after = fused.before, fused.counts
@@ -82,42 +86,32 @@ lowered = jax.jit(with_dropout).lower(*shapes, mask).as_text()
 stages = {
     "recorded": f"jaxpr\n{len(jaxpr.eqns)} operations",
     "spelled out": f"StableHLO\n{lowered.count(' = stablehlo.')} operations",
-    "read by XLA": f"HLO\n{before.kernels} operations\n({before.hbm_bytes / 1e6:,.0f} MB if\neach were a kernel)",
-    "some 60 passes": f"optimised HLO\nkernels: {after.kernels}, DMAs: {after.dmas}\n{after.hbm_bytes / 1e6:,.0f} MB",
+    "read by XLA": f"HLO\n{before.kernels} operations\n{before.hbm_bytes / 1e6:,.0f} MB, each\na kernel",
+    "some 60 passes": f"optimised HLO\nkernels: {after.kernels}\n{after.hbm_bytes / 1e6:,.0f} MB",
 }
 fig, ax = plt.subplots(figsize=(9, 1.6))
 for column, (arrow, text) in enumerate(stages.items()):
-    ax.text(column, 0, text, ha="center", va="center", bbox={"boxstyle": "round", "facecolor": "none"})
-    ax.annotate(f"{arrow}\n→", (column - 0.5, 0.5), ha="center")
-ax.axis((-0.8, 3.6, -0.8, 1.1))
-ax.set_axis_off()
+    ax.text(column, 0, text, ha="center", va="center", size=9, bbox={"fc": "none", "pad": 6})
+    ax.text(column - 0.5, 1, arrow, ha="center", va="center", size=9)
+    ax.text(column - 0.5, 0, "→", ha="center", va="center", size=14)
+ax.set(xlim=(-0.8, 3.4), ylim=(-1, 1.2), frame_on=False, xticks=[], yticks=[])
 tpulab.show(fig, alt="From function to program: " + "; ".join(map(": ".join, stages.items())))
-
-# %% [markdown]
-# Passes simplify, turn `dot` into `convolution`, choose layouts, fuse, schedule. `compile_for` asks for this through
-# public JAX. In plain JAX it is:
 
 
 # %% tags=["nbval-ignore-output"]
 def plain_compile(fn, *shapes):
-    from jax.experimental import topologies
-    from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-
     chips_there = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
-    mesh = Mesh(np.array(chips_there[:1]), ("chip",), axis_types=(AxisType.Auto,))
-    place = NamedSharding(mesh, PartitionSpec())  # on that one chip
+    mesh = Mesh(np.array(chips_there[:1]), ("chip",), axis_types=(AxisType.Auto,))  # one of four
+    place = NamedSharding(mesh, PartitionSpec())
     there = [jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=place) for one in shapes]
     return jax.jit(fn).lower(*there).compile()
 
 
-print(
-    xla.compiler_problem()
-    or plain_compile(with_dropout, *shapes, mask).as_text().split("ENTRY")[1][:700]
-)
-
-# %% [markdown]
-# That text is what `compile_for` reads (as bytes, not as text). Each line is an **instruction**; those that are launched
-# are few.
+if problem := xla.compiler_problem():
+    print(problem)
+else:
+    text = plain_compile(with_dropout, *shapes, mask).as_text()
+    print(*(line[:100] for line in text.split("ENTRY")[1].splitlines()), sep="\n")
 
 # %% [exercise] fusion.1
 
@@ -142,8 +136,8 @@ def apart(x, w, b, keep):
 # %%
 programs = {
     "fused": fused,
-    "apart": xla.compile_for("v5e:2x2", apart, *shapes, mask),
-    "fusion off": xla.compile_for("v5e:2x2", with_dropout, *shapes, mask, fusion=False),
+    "apart": xla.compile_for("v5e:1x1", apart, *shapes, mask),
+    "fusion off": xla.compile_for("v5e:1x1", with_dropout, *shapes, mask, fusion=False),
 }
 for name, program in programs.items():
     print(
@@ -214,6 +208,8 @@ for name, program in programs.items():
 
 # %% [exercise] fusion.2
 
+# %% [exercise] fusion.7
+
 # %% [markdown]
 # ## Where does the mask come from?
 #
@@ -232,7 +228,7 @@ key = jax.eval_shape(lambda: jax.random.key(0))
 # %% [predict] fusion.p3
 
 # %%
-drawn = xla.compile_for("v5e:2x2", draws_mask, key, *shapes)
+drawn = xla.compile_for("v5e:1x1", draws_mask, key, *shapes)
 for kernel in drawn.kernels:
     print(f"{kernel.name:<24}{kernel.hbm_bytes / 1e6:7.1f} MB, operations inside: {len(kernel.opcodes)}")
 share = drawn.hbm_bytes / fused.hbm_bytes
@@ -272,7 +268,7 @@ def normalize(x):
 matrix = bf16((32768, 8192))
 reads = {}
 for fn in (softmax, normalize):
-    program = xla.compile_for("v5e:2x2", fn, matrix)
+    program = xla.compile_for("v5e:1x1", fn, matrix)
     print(f"{fn.__name__}, {program.hbm_bytes / 1e6:,.0f} MB")
     for kernel in program.kernels:
         read, written = kernel.bytes_read / 1e6, kernel.bytes_written / 1e6
@@ -329,13 +325,11 @@ def two_layers(x, w, b):
 # %%
 broken = {}
 for fn in (inner_jit, transposed, used_twice, row_sums, reversed_rows, sorted_rows, two_layers):
-    program = broken[fn.__name__.replace("_", " ")] = xla.compile_for("v5e:2x2", fn, *shapes)
+    program = broken[fn.__name__.replace("_", " ")] = xla.compile_for("v5e:1x1", fn, *shapes)
     shown = ", ".join(kernel.kind for kernel in program.kernels)
     print(f"{fn.__name__:<14}{program.hbm_bytes / 1e6:6,.0f} MB  {len(program.kernels)}: {shown}")
-tpulab.reveal(
-    "fusion.p5",
-    {name: "one" if len(program.kernels) == 1 else "several" for name, program in broken.items()},
-)
+kinds = {name: ("one", "several")[len(program.kernels) > 1] for name, program in broken.items()}
+tpulab.reveal("fusion.p5", kinds)
 
 # %% [markdown]
 # - An inner `jit`, a transposition, a second use, even a sum over rows: no break. `row_sums` moves the least of all,
@@ -353,7 +347,7 @@ def with_captured(x):
     return jnp.maximum(x @ frozen, 0)
 
 
-program = xla.compile_for("v5e:2x2", with_captured, bf16((65536, 256)))
+program = xla.compile_for("v5e:1x1", with_captured, bf16((65536, 256)))
 print(f"kernels: {len(program.kernels)}, {program.hbm_bytes / 1e6:.1f} MB")
 
 # %% [markdown]
@@ -377,8 +371,6 @@ print((jax.nn.one_hot(rows, 3) @ table).tolist())
 
 # %% [exercise] fusion.5
 
-# %% [exercise] fusion.7
-
 # %% [exercise] fusion.9
 
 # %% [markdown]
@@ -389,7 +381,8 @@ print((jax.nn.one_hot(rows, 3) @ table).tolist())
 # %% tags=["nbval-ignore-output"]
 here = xla.compile_here(layer, *shapes)
 for kernel in here.kernels:
-    print(f"{kernel.kind:<20}{kernel.hbm_bytes / 1e6:7,.0f} MB to and from memory  {kernel.steps}")
+    mb, steps = kernel.hbm_bytes / 1e6, ", ".join(kernel.steps)
+    print(f"{kernel.kind:<20}{mb:7,.0f} MB to and from memory  {steps}")
 
 # %% [markdown]
 # On a CPU the product is apart: a call into a library of matrix kernels, or from jax 0.10.2 on a fusion of kind
@@ -404,8 +397,8 @@ for kernel in here.kernels:
 
 # %%
 small = bf16((2048, 1024)), bf16((1024, 4096)), bf16((4096,))
-on = xla.compile_for("v5e:2x2", layer, *small)
-off = xla.compile_for("v5e:2x2", layer, *small, fusion=False)
+on = xla.compile_for("v5e:1x1", layer, *small)
+off = xla.compile_for("v5e:1x1", layer, *small, fusion=False)
 for name, program in (("fused", on), ("fusion off", off)):
     mb, cycles = program.hbm_bytes / 1e6, program.estimated_cycles
     print(f"{name:<11}kernels: {len(program.kernels)}, {mb:.1f} MB, {cycles:,} cycles (compiled)")
@@ -421,10 +414,11 @@ tpulab.reveal("fusion.p6", round(off.hbm_bytes / on.hbm_bytes, 2))
 # Who did it? `xla.passes` gives the program after each pass. Here are those that changed how much would be launched.
 
 # %% tags=["nbval-ignore-output"]
-history = xla.passes("v5e:2x2", with_dropout, *shapes, mask)
-print("stages:", len(history))
+history = xla.passes("v5e:1x1", with_dropout, *shapes, mask)
 for before, now in itertools.pairwise(history):
-    print(before, now)
+    if now.operations != before.operations:
+        name = now.after or now.pipeline
+        print(f"{name:<32}to launch: {now.operations:>3}, of these fusions: {now.fusions}")
 
 # %% [exercise] fusion.8
 
@@ -450,19 +444,18 @@ for before, now in itertools.pairwise(history):
 
 
 # %% tags=["nbval-ignore-output"]
+cut, divide = jax.jit(lambda h: jnp.maximum(h, 0)), jax.jit(lambda h: h / 0.9)
+choose = jax.jit(lambda h, keep: jnp.where(keep, h, 0))
+
+
+def five(x, w, b, keep):
+    return choose(divide(cut(jnp.add(jnp.matmul(x, w), b))), keep)
+
+
 def figures():
-    x, w, b = (jnp.full(one.shape, 0.01, one.dtype) for one in shapes)
-    keep = jnp.ones(mask.shape, mask.dtype)
-    steps = [jax.jit(fn) for fn in (jnp.matmul, jnp.add, lambda h: jnp.maximum(h, 0), lambda h: h / 0.9)]
-    choose = jax.jit(lambda h, keep: jnp.where(keep, h, 0))
-
-    def five():
-        return choose(steps[3](steps[2](steps[1](steps[0](x, w), b))), keep)
-
-    return {
-        "one program": tpulab.measure(jax.jit(with_dropout), x, w, b, keep),
-        "five programs": tpulab.measure(five),
-    }
+    args = [jnp.full(one.shape, 0.5, one.dtype) for one in (*shapes, mask)]
+    timings = {"one program": jax.jit(with_dropout), "five programs": five}
+    return {name: tpulab.measure(fn, *args) for name, fn in timings.items()}
 
 
 tpulab.on_tpu("fusion", figures)

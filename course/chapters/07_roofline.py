@@ -375,8 +375,8 @@ tpulab.reveal("roofline.p6", round(precise_cycles("float32", "default") / base, 
 #
 # ## The roof over your head
 #
-# The model is not about TPUs. `ceilings_here` measures two rates of this machine, a large product and a large copy, in
-# float32. Then we time three programs and see how near to their roof they come.
+# The model is not about TPUs. `ceilings_here` measures two rates of this machine, a large product and a large copy (on
+# a CPU in float32). Then we time the layer with few and with many rows, and see how near to their roof they come.
 
 # %% tags=["nbval-ignore-output"]
 here = chips.ceilings_here()
@@ -392,8 +392,8 @@ for name, count in (("few rows", 4), ("many rows", 2048)):
 
 # %% [markdown]
 # Do not expect the two to agree well: a CPU's caches keep small weights close, so "few rows" may even beat its memory
-# roof. HBM in the model is main memory here, and what comes from a cache never crosses it. A model tells you where to
-# look; a measurement that breaks it tells you more.
+# roof, and a ceiling measured while the machine was busy is too low. HBM in the model is main memory here, and what
+# comes from a cache never crosses it. A model tells you where to look; a measurement that breaks it tells you more.
 #
 # ## When a faster chip does not help
 #

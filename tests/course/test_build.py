@@ -69,13 +69,13 @@ def package(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(package):
+def run(package, tmp_path_factory):
     """Execute a notebook in a kernel that has that package."""
 
     def execute(book):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYTHONPATH", str(package))
-            return notebook.execute(book, SLUG)
+            return notebook.execute(book, SLUG, tmp_path_factory.mktemp("compiled"))
 
     return execute
 
@@ -455,11 +455,11 @@ def test_chapters_and_banks_must_agree(published, monkeypatch):
         ("1 / 0", "the cell that starts .1 / 0. raised ZeroDivisionError"),
     ],
 )
-def test_a_cell_that_does_not_belong_in_a_built_notebook(template, code, words):
+def test_a_cell_that_does_not_belong_in_a_built_notebook(template, code, words, tmp_path):
     book = notebook.assemble(template, BANK)
     book.cells = [nbformat.v4.new_code_cell(code)]
     with pytest.raises(chapter.Malformed, match=words):
-        notebook.execute(book, SLUG)
+        notebook.execute(book, SLUG, tmp_path)
 
 
 def test_a_large_notebook_is_refused(executed, tmp_path):

@@ -62,7 +62,7 @@ def parsed(text):
 
 
 def words(text):
-    return [element.text for element in parsed(text).iter(f"{SVG}text")]
+    return [element.text or "" for element in parsed(text).iter(f"{SVG}text")]
 
 
 def arrows(text):

@@ -129,10 +129,10 @@ def ratio_text(flops_per_byte: float) -> str:
 
 def _work(x: Any) -> tuple[float, float]:
     """Take FLOPs and bytes out of what was given."""
-    if isinstance(x, (tuple, list)) and len(x) == 2:
-        flops, hbm_bytes = x
-    elif hasattr(x, "flops") and hasattr(x, "hbm_bytes"):
+    if hasattr(x, "flops") and hasattr(x, "hbm_bytes"):
         flops, hbm_bytes = x.flops, x.hbm_bytes
+    elif isinstance(x, (tuple, list)) and len(x) == 2:
+        flops, hbm_bytes = x
     else:
         raise TypeError(f"`x` has .flops and .hbm_bytes, or is the pair (flops, bytes); got {type(x).__name__}")
     for what, value in (("FLOPs", flops), ("bytes to and from HBM", hbm_bytes)):

@@ -131,10 +131,15 @@ def cores() -> Check:
 
 
 def compiler() -> Check:
-    """Look for the TPU compiler, which nobody needs: without it the course shows stored results."""
-    if importlib.util.find_spec("libtpu"):
+    """Try the TPU compiler, which nobody needs: without it the course shows stored results."""
+    if importlib.util.find_spec("libtpu") or os.environ.get("TPU_LIBRARY_PATH"):
+        from ..xla import compiler_problem
+
         version = version_of("libtpu") or "present"
-        return Check("TPU compiler", True, f"libtpu {version}", "", version)
+        found, _, remedy = compiler_problem().partition("; ")
+        if found:
+            return Check("TPU compiler", None, f"{found}: stored results are shown", f"optional: {remedy}", version)
+        return Check("TPU compiler", True, f"libtpu {version} compiles", "", version)
     if (platform.system(), platform.machine()) == ("Linux", "x86_64"):
         return Check(
             "TPU compiler",

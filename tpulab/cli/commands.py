@@ -153,6 +153,91 @@ def _show_class(name: str, as_json: bool) -> int:
     return NO if found.problems else OK
 
 
+@app.command("inspect")
+def inspect_command(
+    what: Annotated[
+        str,
+        typer.Argument(metavar="MODULE:FUNCTION", help="Or FILE.py:FUNCTION, or a file with HLO (.hlo, .pb, .txt)."),
+    ],
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SHAPE",
+            help="One for each array, in order: 2048x1024:bf16, 4096 (f32), :f32 (a scalar), x=8x128 (by name), "
+            "\"{'w': '4x2', 'b': '2'}\" (a tree).",
+        ),
+    ] = None,
+    static: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An argument that is no array; may be repeated.")
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET",
+            help="Chips to compile for, e.g. v5e:2x2, v5p:4x4x8; v5e is one chip; cpu is this machine. [default: v5e]",
+            show_default=False,
+        ),
+    ] = None,
+    mesh: Annotated[
+        list[str] | None, typer.Option(metavar="AXIS=SIZE", help="Spread over devices, e.g. data=2,model=2.")
+    ] = None,
+    spec: Annotated[
+        list[str] | None,
+        typer.Option(metavar="AXES", help="For each --shape in order: the mesh axis of each dimension, e.g. data,-."),
+    ] = None,
+    fusion: Annotated[str, typer.Option(metavar="on|off", help="off: compile without fusing, to compare.")] = "on",
+    peak: Annotated[str, typer.Option(metavar="TYPE", help="Peak that the verdict takes: bf16, int8 or fp8.")] = "bf16",
+    svg: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the picture there.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what the compiler makes of your function: its kernels, trips to HBM, and what binds it.
+
+    No TPU is needed. The function is traced and compiled, never run: arrays have shapes and no values. Example:
+
+    tpulab inspect model.py:layer --shape 2048x1024:bf16 --shape 1024x4096:bf16 --shape 4096:bf16 --target v5e
+    """
+    from . import inspector
+
+    if fusion not in ("on", "off"):
+        raise Stop(f"--fusion is on or off; got {fusion!r}", WRONG_USE)
+    picture = Path(_not_empty("--svg", svg)).expanduser() if svg is not None else None
+    if picture and not picture.absolute().parent.is_dir():
+        raise Stop(f"--svg {svg}: there is no folder {picture.absolute().parent}", WRONG_USE)
+    question = inspector.Question(
+        _not_empty("MODULE:FUNCTION", what),
+        shape or (),
+        static or (),
+        target,
+        mesh or (),
+        spec or (),
+        fusion == "on",
+        peak,
+    )
+    _inspect(question, picture, as_json)
+
+
+def _inspect(question: Any, picture: Path | None, as_json: bool) -> None:
+    from rich.console import Console
+
+    from ..xla.errors import DoesNotFit
+    from . import inspector
+
+    try:
+        with Console(stderr=True).status(f"Compiling {question.what} …"):
+            program = inspector.program(question)
+            model = inspector.verdict(program, question)
+    except DoesNotFit as error:
+        print(json.dumps(inspector.too_large(error), indent=1) if as_json else error.table())
+        raise inspector.refusal(error) from None
+    if picture:
+        inspector.save_picture(program, picture)
+    print(json.dumps(inspector.as_dict(program, model), indent=1) if as_json else inspector.lines(program, model))
+    if picture:
+        print(f"picture: {picture}", file=sys.stderr)
+
+
 @app.command("record")
 def record_command(
     chapters: Annotated[list[str] | None, typer.Argument(help="E.g. 03_jit or 03; all by default.")] = None,

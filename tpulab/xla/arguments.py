@@ -137,13 +137,14 @@ def leaf_struct(leaf: Any, spec: Any, mesh: Mesh | None, where: str, keep_scalar
 def _dtype(dtype: Any, where: str) -> Any:
     """Take a type as JAX holds it: keys as they are, 64 bits as 32 unless they are switched on."""
     import jax
+    import jax.numpy as jnp
+    import numpy as np
 
-    try:
-        if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
-            return dtype
-        return jax.dtypes.canonicalize_dtype(dtype)
-    except TypeError:
-        raise WrongArgument(f"{where} has the type {dtype}, which JAX has no array of") from None
+    if jnp.issubdtype(dtype, jax.dtypes.extended):
+        return dtype
+    if not (jnp.issubdtype(dtype, np.number) or jnp.issubdtype(dtype, np.bool_)):
+        raise WrongArgument(f"{where} has the type {dtype}, which JAX has no array of")
+    return jax.dtypes.canonicalize_dtype(dtype)
 
 
 def _spread(shardings: Any, dynamic: Sequence[Any], labels: Sequence[str]) -> list[Any]:

@@ -66,7 +66,7 @@ def write(name: str, body: bytes) -> None:
         try:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(hashlib.sha256(body).digest() + body)
-            os.replace(temporary, home / name)
+            Path(temporary).replace(home / name)
         except OSError:
             Path(temporary).unlink(missing_ok=True)
             raise

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import backend, pair, recorded, topology
 from .compiled import Compiled
 from .errors import CompilerMissing, DoesNotFit
-from .lowering import Call, has_own_devices, lower
+from .lowering import Call, call_of, has_own_devices, lower
 from .target import Target, parse
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def compile_for(
     """
     from .reading import from_compiled
 
-    call = _call(fn, args, kwargs, in_shardings, out_shardings, static_argnums, static_argnames, donate_argnums)
+    call = call_of(fn, args, kwargs, in_shardings, out_shardings, static_argnums, static_argnames, donate_argnums)
     return from_compiled(compiled_for(target, call, mesh=mesh, compiler_options=compiler_options, fusion=fusion))
 
 
@@ -107,7 +107,7 @@ def compile_here(
     """
     from .reading import from_compiled
 
-    call = _call(fn, args, kwargs, None, None, static_argnums, static_argnames, donate_argnums)
+    call = call_of(fn, args, kwargs, None, None, static_argnums, static_argnames, donate_argnums)
     return from_compiled(compiled_here(call, compiler_options=compiler_options, fusion=fusion))
 
 
@@ -122,13 +122,13 @@ def compiled_for(
     """Do the work of `compile_for`, up to what the compiler gave back."""
     wanted = parse(target)
     options = _options(compiler_options, fusion, "tpu")
-    axes = _axes(wanted, mesh)
+    axes = axes_of(wanted, mesh)
     name = recorded.name_of(wanted.name, call, axes, options)
     try:
         pair.prepare()
     except CompilerMissing as missing:
         return recorded.read(name, call, missing)
-    over = _mesh(wanted, axes) if axes is None or isinstance(mesh, Mapping) else mesh
+    over = mesh_over(wanted, mesh, axes)
     lowered, split = lower(call, over)
     try:
         made = backend.compiled(lowered, call, options, target=wanted, devices=over.size)
@@ -158,15 +158,6 @@ def compiled_here(call: Call, *, compiler_options: Mapping[str, Any] | None = No
     return _with_notes(made, _fusion_notes(made, fused))
 
 
-def _call(fn: Callable, args: Any, kwargs: Any, ins: Any, outs: Any, numbers: Any, names: Any, donated: Any) -> Call:
-    """Gather a call, sequences as tuples."""
-
-    def fixed(value: Any) -> Any:
-        return value if isinstance(value, (int, str)) else tuple(value)
-
-    return Call(fn, args, kwargs, ins, outs, fixed(numbers), fixed(names), fixed(donated))
-
-
 def _options(given: Mapping[str, Any] | None, fusion: bool, platform: str) -> dict[str, Any]:
     """Add the switch that turns fusion off to the options that were given."""
     if given is not None and not isinstance(given, Mapping):
@@ -178,7 +169,7 @@ def _options(given: Mapping[str, Any] | None, fusion: bool, platform: str) -> di
     return options
 
 
-def _axes(target: Target, mesh: Mapping[str, int] | Mesh | None) -> dict[str, int] | None:
+def axes_of(target: Target, mesh: Mapping[str, int] | Mesh | None) -> dict[str, int] | None:
     """Give a mesh's axes, whichever way it came; None for one device."""
     if mesh is None:
         return None
@@ -186,7 +177,10 @@ def _axes(target: Target, mesh: Mapping[str, int] | Mesh | None) -> dict[str, in
     return topology.checked_axes(target, dict(axes) if isinstance(axes, Mapping) else axes)  # type: ignore[arg-type]
 
 
-def _mesh(target: Target, axes: dict[str, int] | None) -> Mesh:
+def mesh_over(target: Target, mesh: Mapping[str, int] | Mesh | None, axes: dict[str, int] | None) -> Mesh:
+    """Give the mesh to compile for: the one that was given, one with its axes, or one device."""
+    if mesh is not None and not isinstance(mesh, Mapping) and mesh.devices.flat[0].platform == "tpu":
+        return mesh
     found = topology.devices(target)
     return topology.build(found[:1], {topology.AXIS_OF_ONE: 1}) if axes is None else topology.build(found, axes)
 

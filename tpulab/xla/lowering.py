@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,15 @@ class Call:
         return {name: value for name, value in told.items() if value != ()}
 
 
+def call_of(fn: Callable, args: Any, kwargs: Any, ins: Any, outs: Any, numbers: Any, names: Any, donated: Any) -> Call:
+    """Gather a call; sequences become tuples."""
+
+    def fixed(value: Any) -> Any:
+        return value if isinstance(value, (int, str)) else tuple(value)
+
+    return Call(fn, args, kwargs, ins, outs, fixed(numbers), fixed(names), fixed(donated))
+
+
 def lower(call: Call, mesh: Mesh | None) -> tuple[Lowered, int]:
     """Trace a function for the devices of a mesh, or for this machine's first device.
 
@@ -85,7 +94,7 @@ def lower(call: Call, mesh: Mesh | None) -> tuple[Lowered, int]:
         call.fn, call.args, positions, over, call.in_shardings, keep_scalars=jitted and any(map(_is_array, call.args))
     )
     kwargs = _abstract_kwargs(call, over, jitted)
-    function = _jitted(call, over, nothing=not any(map(_is_array, (*args, kwargs))))
+    function = _jitted(call, over, positions, nothing=not any(map(_is_array, (*args, kwargs))))
     with _context(over if over is not None and tuple(over.shape) != (AXIS_OF_ONE,) else None):
         try:
             lowered = function.lower(*args, **kwargs)
@@ -96,12 +105,14 @@ def lower(call: Call, mesh: Mesh | None) -> tuple[Lowered, int]:
     return getattr(lowered, "lowered", lowered), split
 
 
-def _jitted(call: Call, mesh: Mesh | None, *, nothing: bool) -> Any:
+def _jitted(call: Call, mesh: Mesh | None, positions: set[int], *, nothing: bool) -> Any:
     """Wrap the function in jit unless it is already and nothing was asked for."""
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
     options = call.jit_options
+    if positions:  # jax.jit infers them from names only where no numbers are given
+        options["static_argnums"] = tuple(sorted(positions))
     out = call.out_shardings
     if mesh is not None and (out is not None or nothing):
         # A program without arguments has no other way to learn for which devices it is.

@@ -53,7 +53,7 @@ def of_plan(data: bytes, capacity_bytes: int | None = None) -> Memory | None:
         Malformed: the bytes are no such program.
     """
     plan = Message(data).message(3)
-    allocations = [item for item in plan.messages(3) if item.integer(8) == HBM and not item.integer(3)]
+    allocations = [item for item in plan.messages(3) if item.integer(8) == HBM]
     if not allocations:
         return None
     sums = {"peak": 0, "argument": 0, "result": 0, "alias": 0}

@@ -108,6 +108,11 @@ def prepare() -> Pair:
     if not tpu_chips():
         for name, value in _QUIET.items():
             os.environ.setdefault(name, value)
+    if (loaded := _loaded()) and not loaded.samefile(pair.library):
+        raise CompilerMissing(
+            f"this process has already loaded another TPU library ({loaded}); restart the kernel and set {LIBRARY} "
+            "before anything starts JAX"
+        )
     if reason := _verdict(pair.key, pair.library):
         raise CompilerMissing(f"{_names(pair)} cannot compile here: {reason}; {_remedy(pair)}")
     return pair
@@ -176,6 +181,15 @@ def _library() -> Path | None:
     return Path(next(iter(folders))) / "libtpu.so" if folders else None
 
 
+def _loaded(maps: Path = Path("/proc/self/maps")) -> Path | None:
+    """Find the TPU library that this process holds: JAX loads one when it looks for a TPU, and only one."""
+    try:
+        names = {line.split(maxsplit=5)[-1] for line in maps.read_text().splitlines() if line.endswith("libtpu.so")}
+    except OSError:
+        return None
+    return next((path for path in map(Path, names) if path.is_file()), None)
+
+
 def _libtpu_version(library: Path) -> str:
     """Read a library's version from what pip wrote beside its package."""
     for folder in library.parent.parent.glob("libtpu*.dist-info"):
@@ -211,5 +225,5 @@ def _remedy(pair: Pair) -> str:
         return "run `tpulab doctor`, or use a Colab CPU runtime; compile_here works on this machine"
     return (
         f"get the matching one beside it: pip install --target libtpu-side --no-deps '{wanted}', "
-        f'then os.environ["{LIBRARY}"] = os.path.abspath("libtpu-side/libtpu/libtpu.so"), and try again'
+        f'then restart the kernel and begin with os.environ["{LIBRARY}"] = os.path.abspath("libtpu-side/libtpu/libtpu.so")'
     )

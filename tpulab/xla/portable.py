@@ -40,9 +40,9 @@ def _short(name: str, cells: int) -> str:
     """Shorten one file name.
 
     Example:
-        >>> _short("/home/me/.venv/lib/python3.11/site-packages/jax/_src/nn.py", 0), _short("C:\\\\work\\\\model.py", 0)
+        >>> _short("/opt/env/lib/python3.11/site-packages/jax/_src/nn.py", 0), _short("C:\\\\work\\\\model.py", 0)
         ('jax/_src/nn.py', 'model.py')
-        >>> _short("/tmp/ipykernel_4711/1234567.py", 2)
+        >>> _short("/scratch/ipykernel_4711/1234567.py", 2)
         'cell 3'
     """
     parts = re.split(r"[/\\]", name)

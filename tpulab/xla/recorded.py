@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import datetime
 import inspect
 import json
 import os
@@ -15,11 +14,12 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from . import cache, entry, pair
+from . import cache, entry
 from .arguments import function_in
 from .arguments import name_of as function_name
 from .compiled import Buffer, Compiled
 from .errors import CompilerMissing, DoesNotFit
+from .portable import without_paths
 
 if TYPE_CHECKING:
     from .lowering import Call
@@ -67,7 +67,7 @@ def read(name: str, call: Call, missing: CompilerMissing) -> Compiled:
 
 def write(name: str, call: Call, compiled: Compiled) -> None:
     """Store a result, while the course is being built."""
-    write_bytes(name, call, lambda: entry.pack(compiled))
+    write_bytes(name, call, lambda: entry.pack(without_paths(compiled)))
 
 
 def write_error(name: str, call: Call, error: DoesNotFit) -> None:

@@ -15,6 +15,8 @@ Row = Sequence[str]
 
 def headline(program: Program) -> str:
     """Say in one line what was compiled for what, and by what."""
+    if program.target == "a file":
+        return f"{program.name}, read from a file"
     where = "this machine's CPU" if program.target == "cpu" else program.target
     devices = "1 device" if program.devices == 1 else f"{program.devices} devices"
     versions = ", ".join(f"{name} {version}" for name, version in program.versions.items() if version)

@@ -45,7 +45,7 @@ _GENERATIONS = {
     "v5e": Generation("v5e", "v5e", None, 2, 1, False, (16, 16), 256, 15.75),
     "v5p": Generation("v5p", "v5p", None, 3, 1, True, (16, 20, 28), 8960, 95.73),
     "v6e": Generation("v6e", "v6e", None, 2, 1, False, (16, 16), 256, 31.24),
-    "7x": Generation("7x", "tpu7x", None, 3, 2, True, (4, 4, 576), 9216, 94.74),
+    "7x": Generation("7x", "tpu7x", None, 3, 2, True, (16, 24, 24), 9216, 94.74),
 }
 _ALIASES = {
     "v5litepod": "v5e",
@@ -115,7 +115,7 @@ class Target:
         return told
 
 
-def parse(text: str) -> Target:
+def parse(text: str | Target) -> Target:
     """Read a target: a chip's name and the slice's shape in chips.
 
     Args:
@@ -165,7 +165,7 @@ def _from_slice_name(text: str, chip: str, number: str) -> Target:
     counts = "cores, two a chip: that is" if generation.slice_counts_cores else "chips:"
     if not 1 <= count <= generation.most_chips:
         raise UnknownTarget(f"there is no slice {text!r}; {_try(generation)}")
-    shape = _by(nearly_cubic(count, generation.axes))
+    shape = _by(_checked(generation, nearly_cubic(count, generation.axes), text))
     plural = "s" if count > 1 else ""
     raise UnknownTarget(f'"{text}" counts {counts} {count} chip{plural}, e.g. "{generation.name}:{shape}"')
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import warnings
@@ -15,7 +16,7 @@ from .target import Target, parse
 if TYPE_CHECKING:
     from jax.sharding import Mesh
 
-AXIS_OF_ONE = "chip"
+AXIS_OF_ONE = "one_chip"
 
 
 def mesh_for(target: str, axes: Mapping[str, int]) -> Mesh:
@@ -101,8 +102,7 @@ def build(found: tuple[Any, ...], sizes: Mapping[str, int]) -> Mesh:
     if count == len(found):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            try:
+            # A shape that does not map onto the torus gets the compiler's own order.
+            with contextlib.suppress(ValueError, NotImplementedError, AssertionError):
                 ordered = mesh_utils.create_device_mesh(shape, list(found))
-            except (ValueError, NotImplementedError, AssertionError):
-                pass  # a shape that does not map onto the torus: the compiler's own order
     return Mesh(ordered, tuple(sizes), axis_types=(AxisType.Auto,) * len(shape))

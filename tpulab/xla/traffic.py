@@ -47,7 +47,7 @@ def bytes_moved(module: Module, computation: Computation, instruction: Instructi
         return _fused(module, computation, instruction)
     written = instruction.shape
     if instruction.opcode.endswith("-start") and written.parts:  # (operands, results, …)
-        written = written.parts[min(1, len(written.parts) - 1)]
+        written = written.parts[:2][-1]
     return sum(in_hbm(one.shape) for one in operands), in_hbm(written)
 
 

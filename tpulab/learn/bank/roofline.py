@@ -761,7 +761,7 @@ def _two_layers(x, w, v):
 @exercise("roofline.7", "Predict the bytes", minutes=10, difficulty=3)
 class mlp_bytes:
     """Two layers, `jnp.maximum(x @ w, 0) @ v` in bfloat16, `x` of shape (rows, d), `w` (d, f), `v` (f, d), sizes that
-    are multiples of 128, compiled for a v5e. Write `mlp_bytes(rows, d, f)`: the bytes that the compiled program moves
+    are multiples of 128, `d` at least 1024, compiled for a v5e. Write `mlp_bytes(rows, d, f)`: the bytes that the compiled program moves
     to and from HBM, within 10 %. What passes between the layers stays in the chip's VMEM if it takes at most 32 MiB,
     and crosses HBM if it takes 256 MiB or more; you will not be asked about sizes between.
     """
@@ -824,6 +824,7 @@ class mlp_bytes:
             (256, 8192, 8192),
             (16384, 4096, 16384),
             (65536, 1024, 2048),
+            (16384, 1024, 16384),
         ):
             shapes = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((rows, d), (d, f), (f, d))]
             call = f"`mlp_bytes({rows}, {d}, {f})`"
@@ -884,12 +885,12 @@ class speed_up:
     @wrong("peaks alone")
     @staticmethod
     def peaks(program, old, new):
-        return chips.get(new).bf16_flops_per_s / chips.get(old).bf16_flops_per_s
+        return chips.roofline(program, new).ceilings.flops_per_s / chips.roofline(program, old).ceilings.flops_per_s
 
     @wrong("bandwidths alone")
     @staticmethod
     def bandwidths(program, old, new):
-        return chips.get(new).hbm_bytes_per_s / chips.get(old).hbm_bytes_per_s
+        return chips.roofline(program, new).ceilings.bytes_per_s / chips.roofline(program, old).ceilings.bytes_per_s
 
     @wrong("upside down")
     @staticmethod
@@ -899,11 +900,10 @@ class speed_up:
     @wrong("on the old chip")
     @staticmethod
     def old_ceiling_only(program, old, new):
-        before, after = chips.get(old), chips.get(new)
-        ridge = before.bf16_flops_per_s / before.hbm_bytes_per_s
-        if program.flops / program.hbm_bytes > ridge:
-            return after.bf16_flops_per_s / before.bf16_flops_per_s
-        return after.hbm_bytes_per_s / before.hbm_bytes_per_s
+        before, after = (chips.roofline(program, chip) for chip in (old, new))
+        if before.bound == "compute":
+            return after.ceilings.flops_per_s / before.ceilings.flops_per_s
+        return after.ceilings.bytes_per_s / before.ceilings.bytes_per_s
 
     @staticmethod
     def check(answer):
@@ -1022,6 +1022,9 @@ class efficient_rows:
             (bumpy, (17, 3, 13, 11, 5, 7), "made-up cycles"),
             ({8: 800, 16: 1600, 4: 430}, (16, 4, 8), "made-up cycles"),
             ({10: 1150, 20: 2000, 40: 4040}, (40, 10, 20), "made-up cycles"),
+            ({10: 1300, 20: 2000, 40: 6000}, (20, 40, 10), "made-up cycles"),
+            ({10: 1200, 20: 2380, 40: 4000}, (10, 40, 20), "made-up cycles"),
+            ({10: 1107, 20: 2000}, (20, 10), "made-up cycles"),
         ]
         for table, candidates, what in trials:
             _expect_rows(answer, table, candidates, what)
