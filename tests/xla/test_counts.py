@@ -101,11 +101,10 @@ def test_recorded_programs(name):
         assert [after.kernels, after.dmas, after.hbm_bytes, after.estimated_cycles] == wanted[2:]
 
 
-@pytest.mark.parametrize("name", FUSION)
+# Of the others, earlier compilers make other kernels.
+@pytest.mark.parametrize("name", FUSION if PAIR else ["chain", "layernorm"])
 def test_recorded_programs_with_fusion_and_without(name):
     (function, *shapes), *wanted = FUSION[name]
-    if not PAIR and name not in ("chain", "layernorm"):
-        pytest.skip("earlier compilers make other kernels of it")
     for options, figures in zip((None, OFF), wanted, strict=True):
         counts = read(corpus.build("v5e:2x2", function, *shapes, options=options)).counts
         assert (counts.kernels, counts.hbm_bytes, counts.estimated_cycles) == figures
@@ -171,7 +170,8 @@ def test_an_unknown_custom_call_is_never_zero():
     built = corpus.small("attention", "v5e:2x2")
     alone = program_of(decode(built.after), name="attention", target="v5e:2x2")
     if not any(kernel.kind.startswith("custom call") for kernel in alone.kernels):
-        pytest.skip("this compiler makes no custom call of attention")
+        assert alone.counts.flops  # earlier compilers make no custom call of it
+        return
     assert alone.counts.flops is None and "custom call tpu_custom_call" in alone.counts.unknown[0]
     program = read(built)
     assert flops(program) == counts_of(decode(built.before)).flops
