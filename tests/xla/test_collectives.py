@@ -35,9 +35,7 @@ ROWS = P("data")
 
 def mapped(target, function, out=ROWS):
     mesh = corpus.mesh(target, data=8)
-    whole = jax.shard_map(
-        function, mesh=mesh, in_specs=P("data"), out_specs=P("data") if out is None else out, check_vma=False
-    )
+    whole = jax.shard_map(function, mesh=mesh, in_specs=P("data"), out_specs=out, check_vma=False)
     return read(corpus.build_over(mesh, whole, [s(8192, 1024, dtype=F)], [P("data")], out)).collectives
 
 
