@@ -9,8 +9,11 @@ import pytest
 from jax import lax
 
 from tpulab.xla.compiled import Compiled
+from tpulab.xla.instruction import Instruction
 from tpulab.xla.module import decode
 from tpulab.xla.reading import counts_of, from_compiled, program_of
+from tpulab.xla.shape import Shape
+from tpulab.xla.work import Counter
 
 from . import corpus
 from .corpus import B, F, I, s
@@ -267,3 +270,10 @@ def test_edges_follow_values_from_arguments_to_results():
 def test_bf16_shapes_are_counted_in_their_own_width():
     counts = counts_of(decode(corpus.build("cpu", lambda x: x + x, s(10, 10, dtype=B)).before))
     assert counts.hbm_bytes == 3 * 200
+
+
+@pytest.mark.parametrize("opcode", ["each", "inside", "sums", "of", "no-such-operation"])
+def test_an_operation_that_nobody_knows_is_unknown(opcode):
+    """Whatever it is called, also like a part of the counter."""
+    item = Instruction(1, "a", opcode, Shape("f32", (8,)))
+    assert Counter(None).of(None, item).unknown == (f"FLOPs of {opcode}",)  # pyright: ignore[reportArgumentType]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 from .collective import find, kind_of
@@ -16,7 +16,7 @@ from .module import Module, decode
 from .program import Counts, Kernel, Program
 from .text import load
 from .traffic import bytes_moved, is_dma
-from .work import Work, work_of
+from .work import Counter, Work
 
 _PLUMBING = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast"})
 _DEEPEST = 16
@@ -76,9 +76,10 @@ def program_of(
         lines: the text of source lines.
     """
     lines = dict(lines or {})
-    listed = launches(module)
-    read = [_kernel(module, launch, number, lines) for number, launch in enumerate(listed, 1)]
-    counts, notes = _settled(_sums(module, listed, read), before, devices or module.devices or 1)
+    costs = _costs(module)
+    listed = [cost.launch for cost in costs]
+    read = [_kernel(module, cost, number, lines) for number, cost in enumerate(costs, 1)]
+    counts, notes = _settled(_sums(costs), before, devices or module.devices or 1)
     return Program(
         name=name,
         target=target,
@@ -102,25 +103,43 @@ def program_of(
 
 def counts_of(module: Module) -> Counts:
     """Count a program as if each operation that is launched were a kernel."""
-    listed = launches(module)
-    return _sums(module, listed, [_kernel(module, launch, 0, {}) for launch in listed])
+    return _sums(_costs(module))
 
 
-def _kernel(module: Module, launch: Launch, position: int, lines: dict[tuple[str, int], str]) -> Kernel:
-    item, computation = launch.instruction, launch.computation
-    inside = list(_inside(module, item))
-    read, written = bytes_moved(module, computation, item)
-    work = work_of(module, computation, item)
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """What one launch costs, once."""
+
+    launch: Launch
+    work: Work
+    bytes_read: int
+    bytes_written: int
+    cycles: int | None
+
+
+def _costs(module: Module) -> list[_Cost]:
+    counter = Counter(module)
+    found = []
+    for launch in launches(module):
+        item, computation = launch.instruction, launch.computation
+        moved = bytes_moved(module, computation, item)
+        found.append(_Cost(launch, counter.of(computation, item), *moved, _cycles(item)))
+    return found
+
+
+def _kernel(module: Module, cost: _Cost, position: int, lines: dict[tuple[str, int], str]) -> Kernel:
+    item = cost.launch.instruction
+    inside = list(insides(module, item))
     return Kernel(
         name=item.name,
         kind=_kind(module, item, inside),
         opcode=item.opcode,
         opcodes=tuple(one.opcode for one in inside),
-        times=launch.times,
-        flops=None if work.unknown else work.flops,
-        bytes_read=read,
-        bytes_written=written,
-        estimated_cycles=_cycles(item),
+        times=cost.launch.times,
+        flops=None if cost.work.unknown else cost.work.flops,
+        bytes_read=cost.bytes_read,
+        bytes_written=cost.bytes_written,
+        estimated_cycles=cost.cycles,
         steps=tuple(dict.fromkeys(filter(None, map(_step, inside)))),
         source=tuple(dict.fromkeys(filter(None, (_line(one, lines) for one in inside)))),
         dma=is_dma(item),
@@ -128,12 +147,12 @@ def _kernel(module: Module, launch: Launch, position: int, lines: dict[tuple[str
     )
 
 
-def _inside(module: Module, item: Instruction, depth: int = 0) -> Iterator[Instruction]:
+def insides(module: Module, item: Instruction, depth: int = 0) -> Iterator[Instruction]:
     """Give what a launch computes: itself, or what is fused into it."""
     if item.opcode in ("fusion", "async-start") and depth < _DEEPEST:
         for called in module.called(item):
             for one in called.instructions:
-                yield from _inside(module, one, depth + 1)
+                yield from insides(module, one, depth + 1)
     elif item.opcode not in _PLUMBING:
         yield item
 
@@ -190,23 +209,24 @@ def _cycles(item: Instruction) -> int | None:
     return int(stated) if isinstance(stated, str) and stated.isdecimal() else None
 
 
-def _sums(module: Module, listed: Iterable[Launch], kernels: list[Kernel]) -> Counts:
+def _sums(costs: list[_Cost]) -> Counts:
     """Add up: each launch as often as it runs; what cannot be known is named."""
     total, unknown, hbm_bytes = Work(), [], 0
     cycles: int | None = None
-    for launch, kernel in zip(listed, kernels, strict=True):
-        times = 1 if launch.times is None else launch.times
-        total += work_of(module, launch.computation, launch.instruction).times(times)
-        hbm_bytes += kernel.hbm_bytes * times
-        if kernel.estimated_cycles is not None:
-            cycles = (cycles or 0) + kernel.estimated_cycles * times
-    if any(launch.times is None for launch in listed):
+    for cost in costs:
+        times = 1 if cost.launch.times is None else cost.launch.times
+        total += cost.work.times(times)
+        hbm_bytes += (cost.bytes_read + cost.bytes_written) * times
+        if cost.cycles is not None:
+            cycles = (cycles or 0) + cost.cycles * times
+    if any(cost.launch.times is None for cost in costs):
         unknown.append("how often a loop runs depends on data; its body counts once")
-    if any(not launch.certain for launch in listed):
+    if any(not cost.launch.certain for cost in costs):
         unknown.append("which branch is taken depends on data; all of them count")
+    dmas = sum(is_dma(cost.launch.instruction) for cost in costs)
     return Counts(
-        kernels=sum(not one.dma for one in kernels),
-        dmas=sum(one.dma for one in kernels),
+        kernels=len(costs) - dmas,
+        dmas=dmas,
         hbm_bytes=hbm_bytes,
         flops=None if total.unknown else total.flops,
         transcendentals=None if total.unknown else total.transcendentals,

@@ -15,7 +15,7 @@ from . import backend, compiler, pair, recorded
 from .errors import CompileError, CompilerMissing
 from .lowering import call_of, lower
 from .module import Module, decode
-from .reading import counts_of
+from .reading import counts_of, insides
 from .target import parse
 
 if TYPE_CHECKING:
@@ -146,8 +146,8 @@ def _watched(lowered: Any, options: Mapping[str, Any], target: Any) -> Stages:
         return Stages(_changed(_dumps(folder)))
 
 
-def _dumps(folder: Path) -> Iterator[tuple[int, str, str, Module]]:
-    """Read the stages that the compiler wrote: number, pipeline, pass, program."""
+def _dumps(folder: Path) -> Iterator[tuple[str, str, Module]]:
+    """Read the stages that the compiler wrote, in order: pipeline, pass, program."""
     found = []
     for path in folder.glob("*.hlo.pb"):
         if match := _DUMPED.search(path.name):
@@ -159,20 +159,20 @@ def _dumps(folder: Path) -> Iterator[tuple[int, str, str, Module]]:
         )
     first = next(folder.glob("*before_optimizations.hlo.pb"), None)
     if first:
-        yield -1, "input", "", decode(first.read_bytes())
-    for number, pipeline, after, path in sorted(found, key=lambda item: item[0]):
-        yield number, pipeline, after, decode(path.read_bytes())
+        yield "input", "", decode(first.read_bytes())
+    for _, pipeline, after, path in sorted(found, key=lambda item: item[0]):
+        yield pipeline, after, decode(path.read_bytes())
     last = list(folder.glob("*after_optimizations.hlo.pb"))
     if last:
-        yield found[-1][0] + 1, "output", "", decode(last[-1].read_bytes())
+        yield "output", "", decode(last[-1].read_bytes())
 
 
-def _changed(dumps: Iterator[tuple[int, str, str, Module]]) -> Iterator[Stage]:
+def _changed(dumps: Iterator[tuple[str, str, Module]]) -> Iterator[Stage]:
     """Keep the stages in which the program is another than before."""
     before: tuple[Any, ...] | None = None
     known: set[tuple[str, ...]] = set()
     count = -1
-    for _, pipeline, after, module in dumps:
+    for pipeline, after, module in dumps:
         count += 1
         fusions = _fusions(module)
         counts = counts_of(module)
@@ -194,24 +194,12 @@ def _fusions(module: Module) -> list[Fusion]:
         for id in item.called
     }
     return [
-        Fusion(item.name, item.fusion_kind, _opcodes(module, item.called))
+        Fusion(item.name, item.fusion_kind, tuple(one.opcode for one in insides(module, item)))
         for computation in module.computations
         if computation.id not in inside
         for item in computation.instructions
         if item.opcode == "fusion"
     ]
-
-
-def _opcodes(module: Module, called: Sequence[int]) -> tuple[str, ...]:
-    """List what a fusion computes, fusions inside it opened."""
-    found: list[str] = []
-    for id in called:
-        for item in module.computation(id).instructions:
-            if item.opcode == "fusion":
-                found += _opcodes(module, item.called)
-            elif item.opcode not in ("parameter", "constant", "tuple", "get-tuple-element", "bitcast"):
-                found.append(item.opcode)
-    return tuple(found)
 
 
 def _pack(stages: Stages) -> bytes:

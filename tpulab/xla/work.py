@@ -62,19 +62,19 @@ class Work:
         return Work(self.flops * count, self.transcendentals * count, self.unknown if count else ())
 
 
-def work_of(module: Module, computation: Computation, instruction: Instruction) -> Work:
-    """Count one instruction's arithmetic, fusions descended; a loop's body once, see `launches`."""
-    return _Counter(module).of(computation, instruction, 0)
+class Counter:
+    """Counts within one module; what a fusion or reducer holds is counted once and remembered.
 
-
-class _Counter:
-    """Counts within one module; what a fusion or reducer holds is counted once and remembered."""
+    Args:
+        module: the program.
+    """
 
     def __init__(self, module: Module) -> None:
         self.module = module
         self._sums: dict[int, Work] = {}
 
-    def of(self, computation: Computation, item: Instruction, depth: int) -> Work:
+    def of(self, computation: Computation, item: Instruction, depth: int = 0) -> Work:
+        """Count one instruction's arithmetic, fusions descended; a loop's body once, see `launches`."""
         opcode = item.opcode
         if opcode in _MOVES:
             return Work()
@@ -85,13 +85,13 @@ class _Counter:
         if depth > _DEEPEST:
             return Work(unknown=(f"{item.name}: nested too deep",))
         if opcode in ("fusion", "call"):
-            return _sum(self.inside(one, depth + 1) for one in self.module.called(item))
-        special = getattr(self, "_" + opcode.replace("-", "_"), None)
+            return _sum(self._inside(one, depth + 1) for one in self.module.called(item))
+        special = getattr(self, "_of_" + opcode.replace("-", "_"), None)
         if special is None:
             return Work(unknown=(f"FLOPs of {opcode}",))
         return special(computation, item, depth)
 
-    def inside(self, computation: Computation, depth: int) -> Work:
+    def _inside(self, computation: Computation, depth: int) -> Work:
         """Count a whole computation."""
         if computation.id not in self._sums:
             self._sums[computation.id] = _sum(self.of(computation, item, depth) for item in computation.instructions)
@@ -99,16 +99,16 @@ class _Counter:
 
     def _each(self, item: Instruction, depth: int) -> Work:
         """Count one use of the function that a reduce, scatter or map is given."""
-        return _sum(self.inside(one, depth + 1) for one in self.module.called(item))
+        return _sum(self._inside(one, depth + 1) for one in self.module.called(item))
 
-    def _dot(self, computation: Computation, item: Instruction, _depth: int) -> Work:
+    def _of_dot(self, computation: Computation, item: Instruction, _depth: int) -> Work:
         left = computation.operands(item)[0].shape
         contracted = item.dot.lhs_contracting if item.dot else ()
         if any(axis >= len(left.dims) for axis in contracted):
             return Work(unknown=(f"FLOPs of {item.name}",))
         return Work(flops=2 * item.shape.size * math.prod(left.dims[axis] for axis in contracted))
 
-    def _convolution(self, computation: Computation, item: Instruction, _depth: int) -> Work:
+    def _of_convolution(self, computation: Computation, item: Instruction, _depth: int) -> Work:
         """A TPU computes matrix products as convolutions, batches as windows that mostly fall on padding."""
         left, right = (operand.shape.dims for operand in computation.operands(item)[:2])
         numbers, result = item.convolution, item.shape.dims
@@ -125,35 +125,35 @@ class _Counter:
             return Work(unknown=(f"FLOPs of {item.name}",))
         return Work(flops=2 * count)
 
-    def _reduce(self, computation: Computation, item: Instruction, depth: int) -> Work:
+    def _of_reduce(self, computation: Computation, item: Instruction, depth: int) -> Work:
         given = computation.operands(item)[0].shape.size
         return self._each(item, depth).times(max(0, given - item.shape.leaves()[0].size))
 
-    def _reduce_window(self, _computation: Computation, item: Instruction, depth: int) -> Work:
+    def _of_reduce_window(self, _computation: Computation, item: Instruction, depth: int) -> Work:
         window = math.prod(one.size for one in item.windows)
         return self._each(item, depth).times(item.shape.leaves()[0].size * max(0, window - 1))
 
-    def _select_and_scatter(self, computation: Computation, item: Instruction, depth: int) -> Work:
+    def _of_select_and_scatter(self, computation: Computation, item: Instruction, depth: int) -> Work:
         source = computation.operands(item)[1].shape.size
         window = math.prod(one.size for one in item.windows)
-        select, scatter = (self.inside(one, depth + 1) for one in self.module.called(item))
+        select, scatter = (self._inside(one, depth + 1) for one in self.module.called(item))
         return select.times(source * max(0, window - 1)) + scatter.times(source)
 
-    def _map(self, _computation: Computation, item: Instruction, depth: int) -> Work:
+    def _of_map(self, _computation: Computation, item: Instruction, depth: int) -> Work:
         return self._each(item, depth).times(item.shape.size)
 
-    def _scatter(self, computation: Computation, item: Instruction, depth: int) -> Work:
+    def _of_scatter(self, computation: Computation, item: Instruction, depth: int) -> Work:
         operands = computation.operands(item)
         return self._each(item, depth).times(operands[len(operands) // 2 + 1].shape.size)
 
-    def _sort(self, computation: Computation, item: Instruction, _depth: int) -> Work:
+    def _of_sort(self, computation: Computation, item: Instruction, _depth: int) -> Work:
         count = computation.operands(item)[0].shape.size
         return Work(flops=count * max(0, count - 1).bit_length())
 
-    def _rng(self, _computation: Computation, item: Instruction, _depth: int) -> Work:
+    def _of_rng(self, _computation: Computation, item: Instruction, _depth: int) -> Work:
         return Work(transcendentals=item.shape.size)
 
-    def _custom_call(self, _computation: Computation, item: Instruction, _depth: int) -> Work:
+    def _of_custom_call(self, _computation: Computation, item: Instruction, _depth: int) -> Work:
         if item.free:
             return Work()
         called = item.config.get("custom_call_config")
@@ -163,14 +163,14 @@ class _Counter:
             return Work(int(stated["flops"]), int(functions) if functions.isdecimal() else 0)
         return Work(unknown=(f"FLOPs of the custom call {item.custom_call_target}",))
 
-    def _collective(self, computation: Computation, item: Instruction, _depth: int) -> Work:
+    def _of_all_reduce(self, computation: Computation, item: Instruction, _depth: int) -> Work:
         given = sum(operand.shape.size for operand in computation.operands(item))
         return Work(flops=given)  # each number is added once on each device
 
-    _all_reduce = _all_reduce_start = _reduce_scatter = _collective
+    _of_all_reduce_start = _of_reduce_scatter = _of_all_reduce
 
-    def _while(self, _computation: Computation, item: Instruction, depth: int) -> Work:
-        return _sum(self.inside(one, depth + 1) for one in self.module.called(item)[:1])
+    def _of_while(self, _computation: Computation, item: Instruction, depth: int) -> Work:
+        return _sum(self._inside(one, depth + 1) for one in self.module.called(item)[:1])
 
 
 def _sum(parts: Iterable[Work]) -> Work:
