@@ -8,6 +8,7 @@ import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
+from tpulab import xla
 from tpulab.xla.module import decode
 from tpulab.xla.reading import program_of
 
@@ -140,3 +141,34 @@ def test_simulated_devices_are_read_alike():
     found = read(built).collectives
     assert {one.kind for one in found} == {"all-reduce"}
     assert sum(one.bytes for one in found) >= 2 * 1024 * 4096 * 2
+
+
+STARTED_EARLY = """HloModule early
+
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT sum = f32[] add(a, b)
+}
+
+ENTRY main {
+  x = f32[8] parameter(0)
+  y = f32[16] parameter(1)
+  gather = (f32[8], f32[32]) all-gather-start(x), replica_groups={{0,1,2,3}}, dimensions={0}
+  sums = (f32[8], f32[16]) all-reduce-start(x, y), replica_groups={{0,1,2,3}}, to_apply=add
+  gathered = f32[32] all-gather-done(gather)
+  summed = (f32[8], f32[16]) all-reduce-done(sums)
+  second = f32[16] get-tuple-element(summed), index=1
+  negative = f32[32] negate(gathered)
+  ROOT both = (f32[32], f32[16]) tuple(negative, second)
+}
+"""
+
+
+def test_what_was_started_early_is_read_where_it_is_used():
+    program = xla.read(STARTED_EARLY)
+    moved = {one.name: (one.bytes_read, one.bytes_written) for one in program.launches}
+    assert moved == {"gather": (32, 128), "sums": (96, 96), "negative": (128, 128)}
+    assert {one.kind: one.bytes for one in program.collectives} == {"all-gather": 128, "all-reduce": 96}
+    flows = {(edge.source, edge.target, edge.shape) for edge in program.edges if edge.source}
+    assert flows == {("gather", "negative", "f32[32]"), ("negative", "", "f32[32]"), ("sums", "", "f32[16]")}

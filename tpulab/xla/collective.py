@@ -125,13 +125,9 @@ def _read(
 
 def _whole(kind: str, home: Computation, item: Instruction) -> int:
     """Count the bytes of the larger side."""
-    made = (
-        item.shape.parts[1]
-        if item.opcode in ("all-gather-start", "collective-permute-start") and len(item.shape.parts) > 1
-        else item.shape
-    )
+    made = _bytes(item.result)
     given = sum(_bytes(operand.shape) for operand in home.operands(item))
-    return max(_bytes(made), given) if kind in ("all-gather", "reduce-scatter") else _bytes(made)
+    return max(made, given) if kind in ("all-gather", "reduce-scatter") else made
 
 
 def _bytes(shape: Shape) -> int:

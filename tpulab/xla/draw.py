@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from ..units import bytes_text
+from .collective import KINDS
 from .program import Edge, Kernel, Program
 
 # Okabe and Ito's colours, as in `tpulab.figures`; words and direction say the same, so that nobody needs the colour.
@@ -172,7 +173,7 @@ def _title(kernel: Kernel) -> str:
 
 
 def _crosses(kernel: Kernel) -> bool:
-    return kernel.kind.startswith(("all-", "reduce-scatter", "collective"))
+    return kernel.kind in KINDS
 
 
 def _steps(program: Program, kernel: Kernel) -> tuple[str, ...]:

@@ -8,9 +8,8 @@ from .instruction import Instruction
 from .launch import Launch
 from .module import Computation, Module
 from .program import Edge
-from .shape import Shape
 
-_SAME_VALUE = ("bitcast", "copy-done", "async-done", "async-update", "opt-barrier", "optimization-barrier", "domain")
+_SAME_VALUE = ("bitcast", "async-update", "opt-barrier", "optimization-barrier", "domain")
 _FARTHEST = 256  # names between a value and the launch that made it
 Maker = tuple[str, str]  # launch by name, and the label of an argument; ("", "") for what nobody makes
 
@@ -40,22 +39,15 @@ def _edges(module: Module, computation: Computation, value: Instruction, target:
         return []
     return [
         Edge(source, target, label, leaf.plain, leaf.padded_bytes, leaf.space)
-        for leaf in _result(value).leaves()
+        for leaf in value.result.leaves()
         if leaf.bits
     ]
-
-
-def _result(value: Instruction) -> Shape:
-    """Give the shape of what a value is, for something started early what it will be."""
-    if value.opcode in ("copy-start", "async-start") and value.shape.parts:
-        return value.shape.parts[0 if value.opcode == "copy-start" else min(1, len(value.shape.parts) - 1)]
-    return value.shape
 
 
 def _maker(module: Module, computation: Computation, value: Instruction) -> Maker:
     """Follow a value back to what made it."""
     for _ in range(_FARTHEST):
-        if value.opcode in _SAME_VALUE and value.operands:
+        if (value.opcode in _SAME_VALUE or value.opcode.endswith("-done")) and value.operands:
             value = computation.instruction(value.operands[0])
         elif value.opcode == "get-tuple-element":
             made = computation.instruction(value.operands[0])

@@ -20,6 +20,9 @@ IDLE_CALLS = frozenset({
     "SPMDShardToFullShape", "annotate_device_placement",
 })  # fmt: skip
 
+# Of something started early, the part of its shape that holds what it gives.
+_GIVEN_AT = {"copy-start": 0, "async-start": 1, "all-gather-start": 1, "collective-permute-start": 1}
+
 
 class Frame(NamedTuple):
     """One line of the traceback under which JAX recorded an operation."""
@@ -135,6 +138,12 @@ class Instruction:
         except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
+
+    @property
+    def result(self) -> Shape:
+        """What it gives; of something started early, what will be there once it is done."""
+        at = _GIVEN_AT.get(self.opcode)
+        return self.shape if at is None or at >= len(self.shape.parts) else self.shape.parts[at]
 
     @property
     def free(self) -> bool:

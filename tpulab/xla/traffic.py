@@ -32,9 +32,8 @@ def bytes_moved(module: Module, computation: Computation, instruction: Instructi
     """
     operands = computation.operands(instruction)
     if instruction.opcode == "copy-start":  # (destination, source, context)
-        parts = instruction.shape.parts
-        made, given = (parts[0], parts[1]) if len(parts) > 1 else (instruction.shape, instruction.shape)
-        return in_hbm(given), in_hbm(made)
+        given = instruction.shape.parts[1] if len(instruction.shape.parts) > 1 else instruction.shape
+        return in_hbm(given), in_hbm(instruction.result)
     if instruction.opcode == "async-start":
         return _started(module, operands, instruction)
     if instruction.opcode == "dynamic-update-slice" and len(operands) > 1:
@@ -45,10 +44,7 @@ def bytes_moved(module: Module, computation: Computation, instruction: Instructi
         return sliced + sum(in_hbm(one.shape) for one in operands[1:]), in_hbm(instruction.shape)
     if instruction.opcode == "fusion":
         return _fused(module, computation, instruction)
-    written = instruction.shape
-    if instruction.opcode.endswith("-start") and written.parts:  # (operands, results, …)
-        written = written.parts[:2][-1]
-    return sum(in_hbm(one.shape) for one in operands), in_hbm(written)
+    return sum(in_hbm(one.shape) for one in operands), in_hbm(instruction.result)
 
 
 def in_hbm(shape: Shape) -> int:
@@ -62,13 +58,11 @@ def _padded(shape: Shape) -> int:
 
 def _started(module: Module, operands: Iterable[Instruction], instruction: Instruction) -> tuple[int, int]:
     """Count an asynchronous call: mostly a slice that is fetched into VMEM early."""
-    parts = instruction.shape.parts
-    made = parts[1] if len(parts) > 1 else instruction.shape
     given = sum(in_hbm(one.shape) for one in operands)
     called = module.called(instruction)
     if called and called[0].root.opcode in _SLICES:
         given = min(given, _padded(called[0].root.shape))
-    return given, in_hbm(made)
+    return given, in_hbm(instruction.result)
 
 
 def _fused(module: Module, computation: Computation, instruction: Instruction) -> tuple[int, int]:
