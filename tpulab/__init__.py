@@ -4,8 +4,9 @@ Importing it is instant: names below are loaded when first used, and neither jax
 imported before that.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazy import loader as _loader
 
 __version__ = "0.1.0"
 
@@ -42,14 +43,4 @@ _ROOMS = ("chips", "learn", "xla")
 
 __all__ = [*_HOME_OF, *_ROOMS]  # pyright: ignore[reportUnsupportedDunderAll]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return import_module(f".{name}", __name__)
-    if name in _HOME_OF:
-        return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
-    raise AttributeError(f"tpulab has no name {name!r}; it offers {', '.join(sorted(__all__))}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = _loader(__name__, _HOME_OF, _ROOMS)

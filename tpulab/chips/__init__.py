@@ -1,7 +1,8 @@
 """Chips: what their makers and the field say about them, with sources; and the roofline."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy import loader as _loader
 
 if TYPE_CHECKING:
     from .ceilings import Ceilings as Ceilings
@@ -32,12 +33,4 @@ _HOME_OF = {
 
 __all__ = [*_HOME_OF]  # pyright: ignore[reportUnsupportedDunderAll]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME_OF:
-        return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
-    raise AttributeError(f"tpulab.chips has no name {name!r}; it offers {', '.join(sorted(__all__))}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = _loader(__name__, _HOME_OF)

@@ -3,8 +3,9 @@
 Importing it is instant: names below are loaded when first used, and jax is not imported before that.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy import loader as _loader
 
 if TYPE_CHECKING:
     from .compiler import compile_for as compile_for
@@ -41,12 +42,4 @@ _HOME_OF = {
 
 __all__ = [*_HOME_OF]  # pyright: ignore[reportUnsupportedDunderAll]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME_OF:
-        return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
-    raise AttributeError(f"tpulab.xla has no name {name!r}; it offers {', '.join(sorted(__all__))}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = _loader(__name__, _HOME_OF)
